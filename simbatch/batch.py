@@ -1,0 +1,211 @@
+"""The running sequences: a batch that is lazy about those that only decode.
+
+A decoding sequence gains one token in every iteration, so the batch counts iterations on one
+clock, and a decoding member is a constant: its `origin`, the clock at which nothing of it would
+have been computed. Members that need more than one token (prompts, resumed sequences) are
+*partial* and keep their own counts. Joining and leaving cost the same however long a member
+stays.
+
+Invariant: the context is the number of decoding members times the clock, less their origins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from simbatch.request import Sequence
+
+
+class Batch:
+    """Who runs, in order of admission. Tokens; clocks count iterations in which members decoded."""
+
+    __slots__ = (
+        "_end_clocks",
+        "_ends",
+        "_newest_decoding_rank",
+        "_next_rank",
+        "_origins",
+        "clock",
+        "decoding",
+        "ended",
+        "ended_origins",
+        "last_decode_ps",
+        "live_padding_tokens",
+        "members",
+        "partial",
+        "paused",
+    )
+
+    def __init__(self) -> None:
+        self.members: dict[Sequence, None] = {}
+        """Everybody, in order of admission."""
+        self.partial: dict[Sequence, None] = {}
+        """Members with a prompt (or a recomputation) to finish, in order of admission."""
+        self.clock = 0
+        self.decoding = 0
+        """Members that gain one token an iteration."""
+        self.ended: dict[Sequence, None] = {}
+        """Decoding members that have finished but keep their seat (request-level batches)."""
+        self.ended_origins = 0
+        self.live_padding_tokens = 0
+        """Padding of the decoding members that have not ended."""
+        self.last_decode_ps = -1
+        """End of the last iteration in which the decoding members got their token."""
+        self.paused: dict[int, int] = {}
+        """How many decoding members have had no token since when, if iterations left them out."""
+        self._origins = 0
+        self._ends: dict[int, dict[Sequence, None]] = {}
+        self._end_clocks: list[int] = []
+        self._next_rank = 0
+        self._newest_decoding_rank = -1
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self.members)
+
+    def __contains__(self, sequence: object) -> bool:
+        return sequence in self.members
+
+    def newest(self) -> Sequence:
+        """The member admitted last."""
+        return next(reversed(self.members))
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens in the cache of all decoding members."""
+        return self.decoding * self.clock - self._origins
+
+    @property
+    def live_tokens(self) -> int:
+        """Tokens in the cache that belong to unfinished members, padding left out."""
+        live = self.decoding * self.clock - self._origins - self.live_padding_tokens
+        if self.ended:
+            live -= len(self.ended) * self.clock - self.ended_origins
+        for sequence in self.partial:
+            live += max(0, sequence.computed - sequence.padding_tokens)
+        return live
+
+    @property
+    def partial_last(self) -> bool:
+        """Was every partial member admitted after every decoding one?"""
+        first = next(iter(self.partial), None)
+        return first is None or first.rank > self._newest_decoding_rank
+
+    def iterations_to_finish(self) -> int:
+        """Iterations until the next decoding member ends; call only while one decodes and has not ended."""
+        clocks = self._end_clocks
+        while clocks[0] not in self._ends:
+            heappop(clocks)
+        return clocks[0] - self.clock
+
+    def computed(self, sequence: Sequence) -> int:
+        """Tokens of a member in the cache, decoding or not."""
+        return sequence.computed if sequence in self.partial else self.clock - sequence.origin
+
+    # -- coming and going ----------------------------------------------------------------------
+
+    def admit(self, sequence: Sequence) -> None:
+        """Seat a sequence behind all others; it is partial until its known tokens are computed."""
+        sequence.rank = self._next_rank
+        self._next_rank += 1
+        self.members[sequence] = None
+        self.partial[sequence] = None
+
+    def join(self, sequence: Sequence, now_ps: int) -> None:
+        """A partial member has got a token and decodes from now on."""
+        del self.partial[sequence]
+        sequence.origin = self.clock - sequence.computed
+        sequence.last_token_ps = now_ps
+        self.decoding += 1
+        self._origins += sequence.origin
+        self.live_padding_tokens += sequence.padding_tokens
+        if sequence.rank > self._newest_decoding_rank:
+            self._newest_decoding_rank = sequence.rank
+        end = sequence.origin + sequence.final_computed
+        bucket = self._ends.get(end)
+        if bucket is None:
+            self._ends[end] = {sequence: None}
+            heappush(self._end_clocks, end)
+        else:
+            bucket[sequence] = None
+
+    def part(self, sequence: Sequence) -> None:
+        """A decoding member becomes partial: its own counts are true again."""
+        self._stop_decoding(sequence)
+        end = sequence.origin + sequence.final_computed
+        bucket = self._ends[end]
+        del bucket[sequence]
+        if not bucket:
+            del self._ends[end]
+        self.live_padding_tokens -= sequence.padding_tokens
+        self.partial[sequence] = None
+
+    def unpack(self) -> list[Sequence]:
+        """Every decoding member that has not ended becomes partial; returns them. `partial` keeps the order."""
+        decoding = [s for s in self.members if s not in self.partial and s not in self.ended]
+        for sequence in decoding:
+            self.part(sequence)
+        self.partial = {s: None for s in self.members if s not in self.ended}
+        return decoding
+
+    def pause(self, since_ps: int) -> None:
+        """An iteration that began at *since_ps* leaves the decoding members out."""
+        fresh = self.decoding - len(self.ended) - sum(self.paused.values())
+        if fresh:
+            self.paused[since_ps] = fresh
+
+    def leave(self, sequence: Sequence) -> None:
+        """A member goes: preempted, or ended."""
+        if sequence in self.ended:
+            del self.ended[sequence]
+            self.ended_origins -= sequence.origin
+            self._stop_decoding(sequence)
+        elif sequence in self.partial:
+            del self.partial[sequence]
+        else:
+            self.part(sequence)
+            del self.partial[sequence]
+        del self.members[sequence]
+
+    def finished(self) -> list[Sequence]:
+        """Decoding members that end at this clock, in order of admission; they are *ended* until they leave."""
+        bucket = self._ends.pop(self.clock, None)
+        if bucket is None:
+            return []
+        for sequence in bucket:
+            self.ended[sequence] = None
+            self.ended_origins += sequence.origin
+            self.live_padding_tokens -= sequence.padding_tokens
+        return sorted(bucket, key=_rank) if len(bucket) > 1 else list(bucket)
+
+    def check(self) -> None:
+        """Compare every count with a recount; raises AssertionError. For tests."""
+        decoding = [s for s in self.members if s not in self.partial]
+        assert len(decoding) == self.decoding, (len(decoding), self.decoding)
+        assert sum(self.clock - s.origin for s in decoding) == self.context_tokens
+        going = [s for s in decoding if s not in self.ended]
+        assert sorted(s.rank for s in going) == sorted(s.rank for bucket in self._ends.values() for s in bucket)
+        live = sum(self.clock - s.origin - s.padding_tokens for s in going)
+        live += sum(max(0, s.computed - s.padding_tokens) for s in self.partial)
+        assert live == self.live_tokens, (live, self.live_tokens)
+        for s in going:
+            assert 0 < self.clock - s.origin < s.final_computed, (s, self.clock)
+
+    def _stop_decoding(self, sequence: Sequence) -> None:
+        sequence.computed = self.clock - sequence.origin
+        sequence.known = sequence.computed + 1
+        if self.last_decode_ps > sequence.last_token_ps:
+            sequence.last_token_ps = self.last_decode_ps
+        if self.paused:
+            self.paused[sequence.last_token_ps] -= 1
+        self._origins -= sequence.origin
+        self.decoding -= 1
+        if not self.decoding:
+            self._newest_decoding_rank = -1
+
+
+def _rank(sequence: Sequence) -> int:
+    return sequence.rank

@@ -1,0 +1,157 @@
+"""Laws that every run obeys, checked on its facts in whole picoseconds and tokens.
+
+What came in is finished, refused or unfinished; KV memory is always all accounted for; iterations
+do not overlap; every token but a request's first ends one gap, and the gaps of a request fill the
+time from its first token to its last; the time that requests spend in the system is the area under
+the number in it (Little's law without averages).
+Cheap enough for every test. A law that fails names both numbers.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from simbatch.errors import SimbatchError
+from simbatch.facts import (
+    FINISHED,
+    KV_SHARES,
+    REQUEST_TIMES,
+    UNFINISHED,
+    Facts,
+    Ints,
+    durations_ps,
+    iterations_started,
+    offsets_ps,
+)
+from simbatch.itl import gaps_of
+from simbatch.stats import exact_dot, exact_sum
+
+
+def check(facts: Facts) -> None:
+    """Raises SimbatchError for the first law that the run breaks."""
+    check_requests(facts)
+    check_memory(facts)
+    check_order(facts)
+    check_tokens(facts)
+    check_little(facts)
+
+
+def check_requests(facts: Facts) -> None:
+    """Everybody is finished, refused or unfinished, and things happen to them in their order."""
+    requests = facts.requests
+    status = requests["status"]
+    counted = [int((status == code).sum()) for code in range(3)]
+    _equal("arrived = unfinished + finished + refused", status.size, sum(counted))
+    _equal("a request has a finish time exactly if it finished", counted[FINISHED], _happened(requests["finished_ps"]))
+    done = status == FINISHED
+    for earlier, later in pairwise(REQUEST_TIMES):
+        wrong = np.flatnonzero(done & (requests[earlier] > requests[later]))
+        if wrong.size:
+            who = int(wrong[0])
+            a, b = int(requests[earlier][who]), int(requests[later][who])
+            raise _broken(f"{earlier} <= {later}", f"request {facts.ids[who]} has {a} and {b}")
+
+
+def check_memory(facts: Facts) -> None:
+    """The parts of KV memory sum to the capacity in every row, none below 0, and the peak is one that was held."""
+    rows, capacity = facts.rows, facts.capacity_tokens
+    if not rows["start_ps"].size:
+        return
+    parts = np.stack([rows[name] for name in KV_SHARES])
+    means = np.stack([rows[f"{name}_mean"] for name in KV_SHARES])
+    whole, off = parts.sum(axis=0), np.abs(means.sum(axis=0) - capacity)
+    for row in np.flatnonzero((whole != capacity) | (parts.min(axis=0) < 0))[:1]:
+        split = ", ".join(f"{name} {int(rows[name][row])}" for name in KV_SHARES)
+        raise _broken("live + reserved + internal + external + free = capacity", f"row {row}: {split} of {capacity}")
+    for row in np.flatnonzero((off > 1e-6 * max(capacity, 1)) | (means.min(axis=0) < -1e-6 * max(capacity, 1)))[:1]:
+        split = ", ".join(f"{name} {float(rows[f'{name}_mean'][row]):.6g}" for name in KV_SHARES)
+        raise _broken("the mean parts of KV memory sum to its capacity", f"row {row}: {split} of {capacity}")
+    held = int((rows["live"] + rows["reserved"] + rows["internal"]).max())
+    if not held <= facts.peak_held_tokens <= capacity:
+        raise _broken("held <= peak <= capacity", f"{held}, {facts.peak_held_tokens} and {capacity} tokens")
+
+
+def check_order(facts: Facts) -> None:
+    """Rows follow one another, and every iteration takes time."""
+    rows = facts.rows
+    lasts, final = durations_ps(rows), rows["first_ps"] + (rows["iterations"] - 1) * rows["increment_ps"]
+    for row in np.flatnonzero((rows["iterations"] < 1) | (rows["first_ps"] < 1) | (final < 1))[:1]:
+        raise _broken(
+            "an iteration lasts at least 1 ps", f"row {row}: first {rows['first_ps'][row]}, last {final[row]}"
+        )
+    ends, starts = (rows["start_ps"] + lasts)[:-1], rows["start_ps"][1:]
+    for row in np.flatnonzero(ends > starts)[:1]:
+        raise _broken(
+            "rows do not overlap", f"row {row} ends at {ends[row]} ps and row {row + 1} starts at {starts[row]} ps"
+        )
+    _equal("iterations = sum over rows", facts.iterations, exact_sum(rows["iterations"]))
+
+
+def check_tokens(facts: Facts) -> None:
+    """Tokens out are those of the requests, and gaps fill the time from first token to last."""
+    requests, gaps = facts.requests, gaps_of(facts)
+    firsts = _happened(requests["first_token_ps"])
+    _equal("tokens of requests = first tokens + gaps", exact_sum(requests["output_tokens"]), firsts + gaps.count)
+    if not (requests["status"] == UNFINISHED).any():
+        done = requests["status"] == FINISHED
+        spans = (requests["finished_ps"] - requests["first_token_ps"])[done]
+        _equal("time from first token to last = sum of gaps, in ps", exact_sum(spans), gaps.total_ps)
+
+
+def check_little(facts: Facts) -> None:
+    """Time in the system, summed over requests, is the area under the number in it.
+
+    An arrival is seen by the first plan at or after it; until then it is in the system and in no
+    row. Only for runs in which everybody finished: what others did is not in the rows.
+    """
+    requests, rows = facts.requests, facts.rows
+    if not (requests["status"] == FINISHED).all():
+        return
+    area = exact_dot(rows["running"] + rows["waiting"], durations_ps(rows))
+    unseen = exact_sum(unseen_ps(facts, requests["arrival_ps"]))
+    inside = exact_sum(requests["finished_ps"] - requests["arrival_ps"])
+    _equal("Little's law: time in the system = area under running + waiting + unseen, in ps", inside, area + unseen)
+
+
+def unseen_ps(facts: Facts, arrival_ps: Ints) -> Ints:
+    """From each arrival to the start of the first iteration at or after it.
+
+    Raises SimbatchError for an arrival after the last iteration has started.
+    """
+    rows = facts.rows
+    starts = rows["start_ps"]
+    row = np.searchsorted(starts, arrival_ps, side="right") - 1
+    within = np.maximum(row, 0)
+    unknown = np.arange(0 if starts.size else arrival_ps.size)
+    if not unknown.size:
+        before = iterations_started(rows, within, arrival_ps)
+        inside = (row >= 0) & (before < rows["iterations"][within])
+        seen = starts[within] + offsets_ps(rows["first_ps"][within], rows["increment_ps"][within], before)
+        following = np.append(starts, -1)[row + 1]
+        seen = np.where(inside, seen, following)
+        unknown = np.flatnonzero(seen < 0)
+    if unknown.size:
+        who = int(unknown[0])
+        raise _broken(
+            "an arrival is followed by an iteration",
+            f"request {facts.ids[who]} arrives at {int(arrival_ps[who])} ps, after the last one has started",
+        )
+    return seen - arrival_ps
+
+
+def _happened(times: Ints) -> int:
+    return int((times >= 0).sum())
+
+
+def _equal(law: str, expected: int, found: int) -> None:
+    if expected != found:
+        raise _broken(law, f"{expected} against {found}")
+
+
+def _broken(law: str, how: str) -> SimbatchError:
+    return SimbatchError(
+        f"the run breaks a law, {law}: {how}. The fault is in the simulator or in a policy of yours; "
+        "simbatch.testing.check_scheduler looks for the smallest case."
+    )

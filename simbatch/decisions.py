@@ -1,0 +1,71 @@
+"""The step log: what was decided, iteration by iteration, in the form of the recorded logs of real schedulers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simbatch.memory.base import Memory
+from simbatch.request import Sequence
+from simbatch.scheduler.plan import Plan
+from simbatch.timing.base import Iteration
+from simbatch.units import PS_PER_NS
+
+
+class DecisionLog:
+    """One dict per iteration. Times in nanoseconds, lengths in tokens, `kv` in the memory's own unit.
+
+    `sched` has [id, tokens, computed before] for everybody scheduled, in the running list's order.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self._added: list[str] = []
+
+    def added(self, sequence: Sequence) -> None:
+        self._added.append(sequence.id)
+
+    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int) -> None:
+        running = plan.running
+        scheduled = []
+        delivered = 0
+        for sequence in running.members:
+            if sequence in plan.chunks:
+                tokens, before = plan.chunks[sequence], sequence.computed
+                delivered += before + tokens == sequence.known
+            elif plan.decodes and sequence not in running.partial:
+                tokens, before = 1, running.computed(sequence)
+                delivered += sequence not in running.ended
+            else:
+                continue
+            scheduled.append([sequence.id, tokens, before])
+        self.steps.append(
+            {
+                "i": len(self.steps),
+                "t0": nanoseconds(now_ps),
+                "t1": None,
+                "add": self._added,
+                "sched": scheduled,
+                "nout": delivered,
+                "pre": [sequence.id for sequence in plan.preempted],
+                "fin": [],
+                "tok": work.tokens,
+                "ctx": work.context_tokens,
+                "run": len(running),
+                "wait": len(plan.waiting),
+                "kv": memory.held,
+                "kv_end": None,
+            }
+        )
+        self._added = []
+
+    def applied(self, finished: list[Sequence], memory: Memory, end_ps: int) -> None:
+        step = self.steps[-1]
+        step["t1"] = nanoseconds(end_ps)
+        step["fin"] = [sequence.id for sequence in finished]
+        step["kv_end"] = memory.held
+
+
+def nanoseconds(picoseconds: int) -> int | float:
+    """Whole where they are whole."""
+    whole, rest = divmod(picoseconds, PS_PER_NS)
+    return picoseconds / PS_PER_NS if rest else whole

@@ -1,0 +1,56 @@
+"""Limits of an iteration that nobody set: vLLM's own defaults for its API server, by device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simbatch.deployment.gpu import GIB, GPU
+from simbatch.errors import UsageError
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """Most tokens and most sequences of one iteration."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+def default_limits(gpu: GPU) -> EngineLimits:
+    """What the API server takes on *gpu* when nothing is set and nothing limits it."""
+    if gpu.memory_bytes >= 160 * GIB:
+        return EngineLimits(16384, 1024)
+    if gpu.memory_bytes >= 70 * GIB and not gpu.name.startswith("A100"):
+        return EngineLimits(8192, 1024)
+    return EngineLimits(2048, 256)
+
+
+def engine_limits(
+    gpu: GPU,
+    max_model_len: int,
+    *,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    enable_chunked_prefill: bool = True,
+) -> EngineLimits:
+    """The limits in force: what was set, else the defaults fitted to each other as vLLM does.
+
+    Raises UsageError for limits below 1 and for fewer tokens than sequences.
+    """
+    for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_seqs", max_num_seqs)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}, but an engine needs at least 1. Give a positive number.")
+    usual = default_limits(gpu)
+    tokens = max_num_batched_tokens
+    if tokens is None:
+        tokens = usual.max_num_batched_tokens
+        if not enable_chunked_prefill:
+            tokens = max(tokens, max_model_len)
+        tokens = min(tokens, (max_num_seqs or usual.max_num_seqs) * max_model_len)
+    sequences = min(usual.max_num_seqs, tokens) if max_num_seqs is None else max_num_seqs
+    if tokens < sequences:
+        raise UsageError(
+            f"max_num_batched_tokens is {tokens}, fewer than max_num_seqs, {sequences}: not every sequence could "
+            f"decode in one iteration. Set max_num_batched_tokens to {sequences} or more, or lower max_num_seqs."
+        )
+    return EngineLimits(tokens, sequences)

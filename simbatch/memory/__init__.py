@@ -1,0 +1,7 @@
+"""KV memory: who holds which part of it. One manager per file."""
+
+from simbatch.memory.base import Memory
+from simbatch.memory.contiguous import ContiguousMemory
+from simbatch.memory.paged import PagedMemory
+
+__all__ = ["ContiguousMemory", "Memory", "PagedMemory"]

@@ -1,0 +1,92 @@
+"""What a KV memory answers, whatever its inside."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from simbatch.request import Sequence
+
+
+class Memory(Protocol):
+    """Who holds which KV memory. Tokens, unless a memory's own unit is named.
+
+    A sequence is *partial* (its room is taken explicitly) or *decoding*: after `join` it grows by
+    one token each time `grow` or `advance` counts an iteration, until `part` or `release`.
+    """
+
+    capacity_tokens: int
+
+    @property
+    def free_tokens(self) -> int:
+        """Room that nobody holds."""
+        ...
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Could *sequence* be held to its end if it were alone?"""
+        ...
+
+    def reserve_room(self, share: float) -> int:
+        """*share* of the memory in its own unit, rounded down: what `spare` in other calls is measured in."""
+        ...
+
+    def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
+        """Could *sequence* hold *tokens* in all, leaving *spare* free? Takes nothing."""
+        ...
+
+    def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
+        """Make *sequence* hold *tokens* in all, leaving *spare* free: all of it or nothing."""
+        ...
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back everything *sequence* holds."""
+        ...
+
+    def join(self, sequence: Sequence) -> None:
+        """*sequence* decodes from now on; its `origin` is set."""
+        ...
+
+    def part(self, sequence: Sequence) -> None:
+        """*sequence* no longer decodes, and keeps what it holds."""
+        ...
+
+    def end(self, sequence: Sequence) -> None:
+        """*sequence* has got its last token but stays seated: what it holds is waste until it is released."""
+        ...
+
+    def grow(self, spare: int = 0) -> bool:
+        """Room for the next token of every decoding sequence, leaving *spare* free: all or nothing."""
+        ...
+
+    def headroom(self, most: int, spare: int = 0) -> int:
+        """How often `grow` would succeed in a row, at most *most*. May be low, never high."""
+        ...
+
+    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+        """A stretch of *iterations* was run, the first of which `grow` has made room for.
+
+        Makes room for the others, and returns the time integrals, in token-picoseconds, of what
+        is held and of the part of it that will never be filled (`internal_tokens`); iteration j
+        lasts first + j·increment.
+        """
+        ...
+
+    @property
+    def held(self) -> int:
+        """What is held, in the memory's own unit."""
+        ...
+
+    @property
+    def held_tokens(self) -> int: ...
+
+    internal_tokens: int
+    """Held, and never going to be filled by its holder."""
+
+    def external_tokens(self, head: Sequence | None) -> int:
+        """Rounded away by placement, or free and of no use to *head*, the first in the queue."""
+        ...
+
+    def check(self, batch: Any) -> None:
+        """Compare every count with a recount over *batch*; raises AssertionError. For tests."""
+        ...
+
+    def describe(self) -> dict[str, Any]: ...

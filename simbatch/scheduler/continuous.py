@@ -1,0 +1,108 @@
+"""Iteration-level scheduling: at every iteration whoever runs goes on and whoever fits joins.
+
+This is what Orca introduced and every modern engine does. A policy of your own usually changes
+one of three small methods: the order of the queue, whom to `admit`, whom to take as `victim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simbatch.batch import Batch
+from simbatch.memory.base import Memory
+from simbatch.request import Sequence
+from simbatch.scheduler.base import Scheduler
+from simbatch.scheduler.plan import Cause, Plan
+from simbatch.scheduler.queue import ByKey, Fifo, Queue
+
+_UNLIMITED = 1 << 62
+
+
+class Continuous(Scheduler):
+    """First come, first served, or by *order*: a key of the sequence alone, smallest first.
+
+    >>> shortest_first = Continuous(order=lambda sequence: sequence.prompt_tokens)
+    """
+
+    def __init__(self, order: Callable[[Sequence], Any] | None = None) -> None:
+        self.order = order
+
+    # -- what policies change --------------------------------------------------------------------
+
+    def queue(self) -> Queue:
+        return Fifo() if self.order is None else ByKey(self.order)
+
+    def admit(self, sequence: Sequence, tokens: int, running: Batch, memory: Memory) -> bool:
+        """May *sequence*, the head of the queue, join and compute *tokens* now?
+
+        A False ends the admissions of this iteration, and counts as held back for KV memory.
+        """
+        return memory.room(sequence, sequence.known)
+
+    def victim(self, running: Batch) -> Sequence:
+        """Who is preempted when somebody lacks room: the newest."""
+        return running.newest()
+
+    # -- the iteration ---------------------------------------------------------------------------
+
+    def refuses(self, sequence: Sequence) -> str | None:
+        budget = self.limits.max_num_batched_tokens
+        if budget is not None and not self.limits.enable_chunked_prefill and sequence.final_computed > budget:
+            return "exceeds max_num_batched_tokens with chunked prefill off"
+        return None
+
+    def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
+        plan = Plan(waiting, running, memory)
+        budget = self._go_on(plan)
+        if waiting:
+            if plan.preempted:
+                plan.held_back = Cause.KV
+            else:
+                self._let_in(plan, budget)
+        return plan
+
+    def _go_on(self, plan: Plan) -> int:
+        """Serve the running sequences in order of admission; returns the tokens left in the budget."""
+        running = plan.running
+        limit = self.limits.max_num_batched_tokens
+        budget = _UNLIMITED if limit is None else limit
+        if running.decoding > budget or not running.partial_last:
+            plan.unpack()
+        while not plan.decode():
+            plan.preempt(self.victim(running))
+        budget -= running.decoding
+        for sequence in list(running.partial):
+            if sequence not in running:
+                continue
+            tokens = min(sequence.known - sequence.computed, budget)
+            if not tokens:
+                continue
+            while not plan.serve(sequence, tokens):
+                victim = self.victim(running)
+                budget += plan.preempt(victim)
+                if victim is sequence:
+                    break
+            else:
+                budget -= tokens
+        return budget
+
+    def _let_in(self, plan: Plan, budget: int) -> None:
+        """Admit from the head of the queue until somebody is held back."""
+        limits, waiting, running, memory = self.limits, plan.waiting, plan.running, plan.memory
+        seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
+        while waiting:
+            if seats is not None and len(running) >= seats:
+                plan.held_back = Cause.MAX_NUM_SEQS
+                return
+            sequence = waiting.head()
+            tokens = sequence.known - sequence.computed
+            if tokens > budget:
+                if budget <= 0 or not limits.enable_chunked_prefill:
+                    plan.held_back = Cause.TOKEN_BUDGET
+                    return
+                tokens = budget
+            if not self.admit(sequence, tokens, running, memory) or not plan.admit(sequence, tokens):
+                plan.held_back = Cause.KV
+                return
+            budget -= tokens

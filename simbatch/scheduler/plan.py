@@ -1,0 +1,109 @@
+"""A plan: what one iteration does, made with four verbs.
+
+`decode` gives every decoding sequence room for its next token, `serve` gives a partial one some
+of the tokens it lacks, `admit` takes in a waiting one, `preempt` throws a running one out. Each
+moves the memory, the batch and the queue at once, so what a policy reads next is true.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from simbatch.errors import PolicyError
+
+if TYPE_CHECKING:
+    from simbatch.batch import Batch
+    from simbatch.memory.base import Memory
+    from simbatch.request import Sequence
+    from simbatch.scheduler.queue import Queue
+
+
+class Cause(IntEnum):
+    """Why the head of the queue was not admitted."""
+
+    NOTHING = 0
+    """Nobody waits, or nobody was held back."""
+    KV = 1
+    MAX_NUM_SEQS = 2
+    TOKEN_BUDGET = 3
+
+
+class Plan:
+    """One iteration. It is *steady* when every running sequence decodes and nothing else happens."""
+
+    __slots__ = ("chunks", "decodes", "held_back", "memory", "preempted", "running", "spare", "waiting")
+
+    def __init__(self, waiting: Queue, running: Batch, memory: Memory) -> None:
+        self.waiting = waiting
+        self.running = running
+        self.memory = memory
+        self.decodes = False
+        """Do the decoding sequences get their token?"""
+        self.chunks: dict[Sequence, int] = {}
+        """Tokens for those that get other than a decode, in the order in which they were served."""
+        self.preempted: list[Sequence] = []
+        self.held_back = Cause.NOTHING
+        self.spare = 0
+        """Room that further iterations of this plan must leave free, in the memory's own unit."""
+
+    @property
+    def steady(self) -> bool:
+        return not self.chunks and not self.preempted
+
+    def decode(self, spare: int = 0) -> bool:
+        """Room for the next token of every decoding sequence, leaving *spare* free.
+
+        False when somebody would lack room, and then nothing was taken: preempt, and ask again.
+        """
+        self.decodes = self.memory.grow(spare)
+        return self.decodes
+
+    def unpack(self) -> None:
+        """Make every decoding sequence partial for this iteration, to be served one by one in order of admission.
+
+        For iterations in which the order matters: the budget does not cover everybody, or a prompt
+        stands before somebody that decodes.
+        """
+        for sequence in self.running.unpack():
+            self.memory.part(sequence)
+
+    def serve(self, sequence: Sequence, tokens: int) -> bool:
+        """Compute *tokens* more of a partial running *sequence*; False when there is no room for them."""
+        if tokens < 1 or tokens > sequence.known - sequence.computed:
+            raise PolicyError(
+                f"the policy serves {tokens} tokens to {sequence.id}, which has "
+                f"{sequence.known - sequence.computed} to compute. Serve at least one and no more than that."
+            )
+        if not self.memory.take(sequence, sequence.computed + tokens):
+            return False
+        self.chunks[sequence] = tokens
+        return True
+
+    def admit(self, sequence: Sequence, tokens: int, spare: int = 0, hold: int | None = None) -> bool:
+        """Take in a waiting *sequence* and compute *tokens* of it; False when there is no room.
+
+        The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
+        """
+        if not self.memory.take(sequence, sequence.computed + tokens if hold is None else hold, spare):
+            return False
+        self.waiting.remove(sequence)
+        self.running.admit(sequence)
+        self.chunks[sequence] = tokens
+        return True
+
+    def preempt(self, sequence: Sequence) -> int:
+        """Throw a running *sequence* out: its memory is given back, its outputs are kept, and it waits again.
+
+        Returns the tokens that this plan had already given it.
+        """
+        partial = sequence in self.running.partial
+        given = self.chunks.pop(sequence, 0) if partial else int(self.decodes)
+        self.running.leave(sequence)
+        self.memory.release(sequence)
+        sequence.computed = 0
+        sequence.preemptions += 1
+        sequence.resuming = True
+        self.preempted.append(sequence)
+        self.waiting.put_back(sequence)
+        return given

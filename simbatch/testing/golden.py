@@ -1,0 +1,160 @@
+"""Recorded decisions of real schedulers, replayed and compared exactly.
+
+A log holds what vLLM's own scheduler decided under a virtual clock. The simulator is given the
+same requests, limits and step times, takes one iteration at a time, and must decide the same; it
+is then run ahead, and every request's times must be the same once more.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simbatch.errors import SimbatchError, UsageError
+from simbatch.result import Result
+from simbatch.simulate import simulate
+from simbatch.timing import LinearTiming
+from simbatch.trace import Trace
+from simbatch.units import PS_PER_MS, PS_PER_NS
+
+_STEP_FIELDS = ("t0", "t1", "add", "sched", "nout", "pre", "fin", "tok", "ctx", "run", "wait", "kv", "kv_end")
+_NOT_MODELLED: Mapping[str, Any] = {
+    "enable_prefix_caching": False,
+    "policy": "fcfs",
+    "long_prefill_token_threshold": 0,
+    "prefill_schedule_interval": 1,
+    "async_scheduling": False,
+}
+"""Engine settings of the logs that decisions depend on and that are modelled at these values only."""
+
+
+def replay_golden(steps_file: str | Path) -> str | None:
+    """Replay a recorded log, ``NAME.steps.jsonl.gz`` with ``NAME.requests.jsonl.gz`` beside it.
+
+    None when every decision and every time is equal; else the first difference in words. Raises
+    UsageError for a file that is no such log, SimbatchError for a log of something not modelled.
+    """
+    path = Path(steps_file)
+    if ".steps." not in path.name:
+        raise UsageError(f"{path.name} is not the steps file of a log. Give NAME.steps.jsonl.gz.")
+    steps = _read(path)
+    requests = _read(path.with_name(path.name.replace(".steps.", ".requests.")))
+    config = steps[0]
+    return replay_case(
+        {
+            "name": config["scenario"],
+            "engine": config["engine"],
+            "step_time_ns": config["step_time_ns"],
+            "requests": [line for line in requests if line["kind"] == "request"],
+            "steps": [line for line in steps if line["kind"] == "step"],
+            "results": [line for line in steps if line["kind"] == "result"],
+        }
+    )
+
+
+def replay_case(case: Mapping[str, Any], step_time_ns: Mapping[str, int] | None = None) -> str | None:
+    """The same for one case of a `micro.json`; *step_time_ns* stands in that file's header."""
+    engine = case["engine"]
+    for name, modelled in _NOT_MODELLED.items():
+        if engine.get(name, modelled) != modelled:
+            raise SimbatchError(f"{case['name']}: {name}={engine[name]!r} is not modelled. Replay a log without it.")
+    times = case.get("step_time_ns") or step_time_ns
+    if times is None:
+        raise UsageError(f"{case['name']} does not say how long a step takes. Give step_time_ns.")
+    trace = _trace(case["name"], case["requests"])
+    options = {
+        "timing": LinearTiming(
+            base_ms=times["base"] * PS_PER_NS / PS_PER_MS,
+            token_us=times["per_scheduled_token"] / 1000,
+            context_ns=times["per_context_token"],
+        ),
+        "kv_tokens": (engine["num_gpu_blocks"] - 1) * engine["block_size"],
+        **{
+            name: engine[name]
+            for name in (
+                "block_size",
+                "max_model_len",
+                "max_num_seqs",
+                "max_num_batched_tokens",
+                "max_num_active_seqs",
+                "enable_chunked_prefill",
+                "scheduler_reserve_full_isl",
+                "watermark",
+            )
+        },
+    }
+    stepped = simulate(trace, step=True, **options)
+    return (
+        _different_steps(case["steps"], stepped.decisions or [])
+        or _different_results(case["results"], stepped, "step by step")
+        or _different_results(case["results"], simulate(trace, **options), "running ahead")
+    )
+
+
+def _trace(name: str, requests: Sequence[Mapping[str, Any]]) -> Trace:
+    """The log's requests, sorted by arrival as an engine receives them; equal times keep file order."""
+    ordered = sorted(requests, key=lambda r: r["arrival_ns"])
+    return Trace.from_columns(
+        name=name,
+        id=[r["id"] for r in ordered],
+        arrival_ps=[r["arrival_ns"] * PS_PER_NS for r in ordered],
+        prompt_tokens=[r["prompt_len"] for r in ordered],
+        output_tokens=[r["output_len"] for r in ordered],
+        max_tokens=[r["max_tokens"] if "stop" in r else r["output_len"] for r in ordered],
+    )
+
+
+def _different_steps(real: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> str | None:
+    for theirs, mine in zip(real, ours, strict=False):
+        for field in _STEP_FIELDS:
+            if field in theirs and theirs[field] != mine.get(field):
+                return (
+                    f"step {theirs['i']}, {field}: the real scheduler has {_short(theirs[field])}, "
+                    f"the simulator {_short(mine.get(field))}"
+                )
+    if len(real) != len(ours):
+        return f"step {min(len(real), len(ours))}: the real scheduler took {len(real)} steps, the simulator {len(ours)}"
+    return None
+
+
+def _different_results(real: Iterable[Mapping[str, Any]], result: Result, how: str) -> str | None:
+    columns = result.facts.requests
+    row_of = {id_: row for row, id_ in enumerate(result.facts.ids)}
+    for theirs in real:
+        row = row_of.get(theirs["id"])
+        if row is None:
+            return f"request {theirs['id']}: not among the requests of the log"
+        mine = {
+            "first_sched_ns": int(columns["first_scheduled_ps"][row]),
+            "first_token_ns": int(columns["first_token_ps"][row]),
+            "finish_ns": int(columns["finished_ps"][row]),
+        }
+        for field, ps in mine.items():
+            if theirs[field] * PS_PER_NS != ps:
+                return (
+                    f"request {theirs['id']}, {field}, {how}: the real scheduler has {theirs[field]}, "
+                    f"the simulator {ps / PS_PER_NS:g}"
+                )
+        for field in ("output_tokens", "preemptions", "cached_tokens"):
+            if field in theirs and theirs[field] != columns[field][row]:
+                return (
+                    f"request {theirs['id']}, {field}, {how}: the real scheduler has {theirs[field]}, "
+                    f"the simulator {columns[field][row]}"
+                )
+    return None
+
+
+def _short(value: Any, most: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(value)} entries)"
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+    except (OSError, EOFError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a log ({error}). Give a gzip file of JSON lines.") from error

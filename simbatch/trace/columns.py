@@ -1,0 +1,223 @@
+"""The columns of a trace file: what each one means, and how a cell of text becomes a value.
+
+csv and jsonl both arrive here as text, so a value is read, checked and refused in one place only.
+Times are read as decimal digits, never through a float: a picosecond survives in a trace of many
+days. A reader of another format only has to give text cells under these names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Any
+
+from simbatch.units import MAX_PS, PS_PER_S
+
+MAX_TOKENS = 2**31 - 1
+"""Largest count or length that a cell may hold; sums over a billion of them fit 64 bits."""
+NOT_GIVEN = -1
+"""Stands in `max_tokens` for a request without a limit."""
+
+_CLOCK_ENDS = f"the clock ends after {MAX_PS // (86_400 * PS_PER_S)} days"
+
+
+class BadCell(ValueError):
+    """What is wrong with a cell, as the middle of a sentence."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name in files, the field of `Trace` it fills, and what it accepts.
+
+    kind is tokens, count, order, time, label or list; *default* fills an empty cell, and a column
+    without one must have a value in every row.
+    """
+
+    name: str
+    field: str
+    kind: str
+    least: int = 0
+    default: int | None = None
+    asks: str = ""
+    """Why a value below *least* makes no sense."""
+
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("arrival_s", "arrival_ps", "time", 0, None, "times count from 0"),
+        Column("prompt_tokens", "prompt_tokens", "tokens", 1, None, "a request has at least 1"),
+        Column("output_tokens", "output_tokens", "tokens", 1, None, "a request asks for at least 1"),
+        Column("max_tokens", "max_tokens", "tokens", 1, NOT_GIVEN, "a limit is at least 1"),
+        Column("priority", "priority", "order", -MAX_TOKENS, 0, f"the least is {-MAX_TOKENS}"),
+        Column("n", "n", "count", 1, 1, "a request asks for at least 1 sample"),
+        Column("session", "session", "label"),
+        Column("turn", "turn", "count", 0, 0, "turns count from 0"),
+        Column("think_s", "think_ps", "time", 0, 0, "nobody thinks for less than 0 s"),
+        Column("prefix_group", "prefix", "label"),
+        Column("prefix_tokens", "prefix", "tokens", 0, NOT_GIVEN, "a prefix has at least 0"),
+        Column("hash_ids", "prefix", "list"),
+        Column("hash_block_tokens", "prefix", "tokens", 1, NOT_GIVEN, "a block has at least 1"),
+        Column("segments", "prefix", "list"),
+        Column("id", "ids", "label"),
+    )
+}
+"""In the order in which they are written. The prefix columns are carried, not yet interpreted."""
+
+REQUIRED = ("prompt_tokens", "output_tokens")
+PREFIX = tuple(name for name, column in COLUMNS.items() if column.field == "prefix")
+
+
+def read_cells(column: Column, cells: Sequence[str], scale: Fraction) -> list[Any]:
+    """The values of *cells*, fast where all are well-formed. Times in picoseconds, multiplied by *scale*.
+
+    An arrival may lie beyond the clock: whether the whole column does tells more than one cell.
+    Raises BadCell for the first cell that has no value.
+    """
+    if column.kind in ("tokens", "count", "order"):
+        text = "".join(cells)
+        if text.isascii() and "_" not in text:
+            try:
+                values = list(map(int, cells))
+            except ValueError:
+                pass
+            else:
+                if column.least <= min(values) and max(values) <= MAX_TOKENS:
+                    return values
+    if column.kind == "time":
+        times_ps = scale_ps([_time(column, cell) for cell in cells], scale)
+        if column.default is not None and max(times_ps) > MAX_PS:
+            raise BadCell(f"{column.name} is {seconds_text(max(times_ps))}, but {_CLOCK_ENDS}")
+        return times_ps
+    read = _READ[column.kind]
+    return [read(column, cell) for cell in cells]
+
+
+def scale_ps(values: list[int], factor: Fraction) -> list[int]:
+    """Each value times *factor*, rounded to whole picoseconds; exact at any size."""
+    if factor == 1:
+        return values
+    up, down = 2 * factor.numerator, 2 * factor.denominator
+    half = factor.denominator
+    return [(value * up + half) // down for value in values]
+
+
+def show(cell: str) -> str:
+    """A cell as an error message quotes it: numbers bare, other text in quotes and not too long."""
+    text = cell.strip()
+    if len(text) > 40:
+        text = text[:37] + "..."
+    return text if text[:1].isdigit() or text[:1] in ("-", "+", ".", '"') else repr(text)
+
+
+def seconds_text(picoseconds: int) -> str:
+    """Seconds in as many digits as it takes to read the same picoseconds back.
+
+    >>> [seconds_text(x) for x in (0, 25_600_000_000, 3 * 10**12)]
+    ['0', '0.0256', '3']
+    """
+    whole, rest = divmod(picoseconds, PS_PER_S)
+    return f"{whole}.{rest:012d}".rstrip("0") if rest else str(whole)
+
+
+def write_cells(column: Column, values: Iterable[Any]) -> list[str]:
+    """Cells that `read_cells` reads back as *values*; empty where there is no value."""
+    if column.kind == "time":
+        return [seconds_text(value) for value in values]
+    if column.kind == "label":
+        return [value or "" for value in values]
+    if column.kind == "list":
+        return ["" if value is None else json.dumps(value, separators=(",", ":")) for value in values]
+    if column.default == NOT_GIVEN:
+        return ["" if value == NOT_GIVEN else str(value) for value in values]
+    return [str(value) for value in values]
+
+
+def freeze(value: Any) -> Any:
+    """Nested lists as nested tuples, so that a trace cannot change."""
+    return tuple(freeze(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _number(column: Column, cell: str) -> Decimal | None:
+    """The finite number in a cell; None where the cell is empty and need not be filled."""
+    text = cell.strip()
+    if not text:
+        if column.default is not None:
+            return None
+        raise BadCell(f"{column.name} is empty, but {_expected(column)} is expected")
+    try:
+        value = Decimal(text if text.isascii() and "_" not in text else "not a number")
+    except ArithmeticError:
+        value = Decimal("nan")
+    if not value.is_finite():
+        raise BadCell(f"{column.name} is {show(text)}, but {_expected(column)} is expected")
+    return value
+
+
+def _whole(column: Column, cell: str) -> int:
+    value = _number(column, cell)
+    if value is None:
+        return column.default or 0
+    if value < column.least:
+        raise BadCell(f"{column.name} is {show(cell)}, but {column.asks}")
+    if value > MAX_TOKENS:
+        raise BadCell(f"{column.name} is {show(cell)}, but the most that can be simulated is {MAX_TOKENS}")
+    if value != int(value):
+        raise BadCell(f"{column.name} is {show(cell)}, but {_expected(column)} is expected")
+    return int(value)
+
+
+def _time(column: Column, cell: str) -> int:
+    """Picoseconds, which may be beyond the clock."""
+    whole, _, part = cell.partition(".")
+    if whole.isdecimal() and len(part) <= 12 and len(whole) <= 18 and cell.isascii() and (not part or part.isdecimal()):
+        return int(whole) * PS_PER_S + int(part.ljust(12, "0"))
+    value = _number(column, cell)
+    if value is None:
+        return column.default or 0
+    if value < 0:
+        raise BadCell(f"{column.name} is {show(cell)}, but {column.asks}")
+    if value and value.adjusted() > 18:
+        raise BadCell(f"{column.name} is {show(cell)}, but {_CLOCK_ENDS}")
+    return int(value.scaleb(12).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _label(column: Column, cell: str) -> str | None:
+    if any(mark in cell for mark in "\r\n\0"):
+        raise BadCell(f"{column.name} is {show(cell)}, but a label fits on one line")
+    if not cell and column.field == "ids":
+        raise BadCell("id is empty, but every request needs one where there is such a column")
+    return cell or (None if column.field == "prefix" else "")
+
+
+def _list(column: Column, cell: str) -> Any:
+    if not cell.strip():
+        return None
+    try:
+        value = freeze(json.loads(cell, parse_constant=_refuse))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, tuple):
+        raise BadCell(f"{column.name} is {show(cell)}, but a list such as [1,2,3] is expected")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number that can be compared")
+
+
+def _expected(column: Column) -> str:
+    return "a time in seconds" if column.kind == "time" else "a whole number"
+
+
+_READ: dict[str, Callable[[Column, str], Any]] = {
+    "tokens": _whole,
+    "count": _whole,
+    "order": _whole,
+    "time": _time,
+    "label": _label,
+    "list": _list,
+}

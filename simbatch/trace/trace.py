@@ -1,0 +1,294 @@
+"""`Trace`: what a service was asked, row by row, with where it came from and what was done to it.
+
+A trace never changes: every method that alters times or rows returns a new one and adds a line to
+`transforms`, so that a result can say what it rests on. Columns are integers (tokens and
+picoseconds); `simbatch.trace.columns` says what each one means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simbatch.errors import UsageError, unknown
+from simbatch.request import Request
+from simbatch.trace import select, show
+from simbatch.trace.arrivals import gamma_arrivals_ps, generator
+from simbatch.trace.build import Ints, checked, columns_of, fields_of, fingerprint, says_nothing
+from simbatch.trace.bundled import bundled_traces
+from simbatch.trace.columns import COLUMNS, NOT_GIVEN, scale_ps
+from simbatch.trace.files import read_table
+from simbatch.trace.write import write_table
+from simbatch.units import MAX_PS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CHUNK_ROWS = 4096
+_ARRAYS = ("prompt_tokens", "output_tokens", "arrival_ps", "max_tokens", "priority", "n", "turn", "think_ps")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """Requests in order of arrival. Make one with `load`, `from_columns` or `from_lengths`.
+
+    >>> Trace.from_columns(arrival_s=[0, 0.5, 1], prompt_tokens=[10, 20, 30], output_tokens=[5, 7, 9])
+    <Trace columns: 3 requests, 20.0 prompt and 7.00 output tokens on average, 2.00 requests/s over 1.00 s>
+    """
+
+    prompt_tokens: Ints
+    output_tokens: Ints
+    arrival_ps: Ints | None = None
+    """None: no times are known, and everything arrives at time 0."""
+    max_tokens: Ints | None = None
+    """Most tokens that the client allows; -1 where it gives no limit."""
+    priority: Ints | None = None
+    n: Ints | None = None
+    """Parallel samples per request."""
+    session: tuple[str, ...] | None = None
+    """Label of the conversation a row belongs to; empty where it stands alone."""
+    turn: Ints | None = None
+    think_ps: Ints | None = None
+    """From the answer of the turn before to this turn."""
+    prefix: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Columns of prefix identity under their names in files."""
+    ids: tuple[str, ...] | None = None
+    """None: a request's id is its row, counted from 0."""
+    name: str = "columns"
+    sha256: str = ""
+    """Of the file's bytes as they lie on disk, or of the columns where there was no file."""
+    provenance: tuple[str, ...] = ()
+    """Comment lines of the file."""
+    transforms: tuple[str, ...] = ()
+    """What was done to the rows since, as calls that repeat it."""
+    dropped: int = 0
+    """Rows of the file that were left out because they were bad."""
+    ignored_columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            values = getattr(self, name)
+            if values is not None:
+                values = np.array(values, dtype=np.int64)
+                values.setflags(write=False)
+                object.__setattr__(self, name, values)
+        if self.max_tokens is not None and says_nothing(COLUMNS["max_tokens"], self.max_tokens.tolist()):
+            object.__setattr__(self, "max_tokens", None)
+        if self.session is not None and not any(self.session):
+            object.__setattr__(self, "session", None)
+        prefix = {key: values for key, values in self.prefix.items() if not says_nothing(COLUMNS[key], values)}
+        object.__setattr__(self, "prefix", prefix)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        *,
+        drop_bad: bool = False,
+        sort: bool = False,
+        time_scale: float = 1.0,
+        columns: Mapping[str, str] | None = None,
+    ) -> Trace:
+        """A bundled trace by its name, or a file: csv or jsonl, plain or gzip.
+
+        Parameters
+        ----------
+        drop_bad
+            Leave out rows that cannot be read, and a record that the file breaks off in; `dropped` counts them.
+        sort
+            Put rows whose times go back in order.
+        time_scale
+            Multiplies recorded times, as `time_scaled` does, and also where they would not fit the clock: 0.001
+            reads milliseconds.
+        columns
+            The file's names for our columns, such as ``{"output_tokens": "completion_tokens"}``.
+
+        A bundled name wins over a file of that name, which is reached as ``./name``. Raises UsageError.
+        """
+        bundled = bundled_traces()
+        path = bundled.get(name_or_path) if isinstance(name_or_path, str) else None
+        if path is None:
+            text, path = str(name_or_path), Path(name_or_path)
+            if isinstance(name_or_path, str) and not path.exists() and "/" not in text and not path.suffix:
+                raise unknown("trace", text, bundled, "The path of a csv or jsonl file is accepted too.")
+        select.check_factor(time_scale)
+        table = read_table(path, drop_bad=drop_bad, sort=sort, time_scale=time_scale, columns=columns)
+        options = {"drop_bad": drop_bad, "sort": sort, "columns": dict(columns) if columns else None}
+        used = [f"{key}={value}" for key, value in options.items() if value]
+        used += [f"time_scale={select.figure(time_scale)}"] if time_scale != 1 else []
+        trace = cls(
+            **fields_of(table.columns),
+            name=str(name_or_path) if str(name_or_path) in bundled else table.name,
+            sha256=table.sha256,
+            provenance=table.provenance,
+            transforms=(*table.transforms, f"load({', '.join(used)})") if used else table.transforms,
+            dropped=table.dropped,
+            ignored_columns=table.ignored,
+        )
+        if time_scale != 1:
+            trace._require_times()
+        return trace
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        name: str = "columns",
+        provenance: tuple[str, ...] = (),
+        **more: Any,
+    ) -> Trace:
+        """A trace from sequences, arrays or a data frame, under the names that files have.
+
+        Times are seconds (`arrival_s`, `think_s`) or picoseconds (`arrival_ps`, `think_ps`). None in a column
+        that has a default means that. Raises UsageError with the row at fault.
+        """
+        if any("\n" in line or "\r" in line for line in provenance):
+            raise UsageError("a line of provenance has a line break. Give several lines instead.")
+        values = checked({**dict(columns if columns is not None else {}), **more}, name)
+        return cls(**fields_of(values), name=name, sha256=fingerprint(values), provenance=tuple(provenance))
+
+    @classmethod
+    def from_lengths(cls, prompt_tokens: Any, output_tokens: Any, name: str = "lengths") -> Trace:
+        """A trace without times from two sequences of token counts."""
+        return cls.from_columns(prompt_tokens=prompt_tokens, output_tokens=output_tokens, name=name)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trace to a .csv or .jsonl file, packed if the name ends in .gz; `load` reads it back equal."""
+        write_table(Path(path), columns_of(self), self.provenance, self.transforms)
+
+    def at_rate(self, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> Trace:
+        """The same requests in the same order, arriving at *rate_per_s* on average.
+
+        Gaps are Gamma distributed with shape *burstiness* (1: Poisson); recorded times are replaced. The first
+        request comes after the first gap. See `simbatch.trace.arrivals` on what differs from vllm bench.
+        """
+        arrival_ps = gamma_arrivals_ps(len(self), rate_per_s, burstiness, seed)
+        call = f"at_rate(rate_per_s={select.figure(rate_per_s)}, burstiness={select.figure(burstiness)}, seed={seed})"
+        return self._changed(call, arrival_ps=arrival_ps)
+
+    def time_scaled(self, factor: float) -> Trace:
+        """Recorded gaps times *factor*: 2 is half the rate. The first one counts from time 0; think times scale too."""
+        select.check_factor(factor)
+        self._require_times()
+        scaled: dict[str, Any] = {}
+        for name in ("arrival_ps", "think_ps"):
+            values = getattr(self, name)
+            if values is not None:
+                times_ps = scale_ps(values.tolist(), Fraction(str(factor)))
+                if max(times_ps) > MAX_PS:
+                    raise UsageError(
+                        f"{self.name}: scaled by {select.figure(factor)}, times pass the clock's end (106 days). "
+                        "Scale by less."
+                    )
+                scaled[name] = times_ps
+        return self._changed(f"time_scaled({select.figure(factor)})", **scaled)
+
+    def head(self, n: int) -> Trace:
+        """The first *n* rows; where there are fewer, they are repeated under new ids and session labels.
+
+        Repeated times go on after the last one: each round starts a mean gap after the round before ended.
+        A repeated row quotes the same prefix, so prefix caching finds more in it than in fresh requests.
+        """
+        select.check_rows(n)
+        if n == len(self):
+            return self
+        index = np.arange(n, dtype=np.int64) % len(self)
+        return self._taken(f"head({n})", index)
+
+    def sample(self, n: int, seed: int = 0) -> Trace:
+        """*n* rows drawn with replacement, arriving when the first *n* rows (see `head`) would have.
+
+        Raises UsageError for a trace with sessions, whose turns would be torn apart.
+        """
+        select.check_rows(n)
+        if self.session is not None:
+            raise UsageError(
+                f"{self.name} has sessions, which drawing rows would tear apart. Use its first rows instead."
+            )
+        index = generator(seed, "sample").integers(0, len(self), n)
+        return self._taken(f"sample({n}, seed={seed})", index)
+
+    def requests(self, lo: int = 0, hi: int | None = None) -> Iterator[Request]:
+        """The requests of rows *lo* to *hi* (not included), made as they are asked for."""
+        end = len(self) if hi is None else min(hi, len(self))
+        for start in range(lo, end, _CHUNK_ROWS):
+            rows = slice(start, min(start + _CHUNK_ROWS, end))
+            index = range(rows.start, rows.stop)
+            yield from map(
+                Request,
+                index,
+                map(str, index) if self.ids is None else self.ids[rows],
+                repeat(0) if self.arrival_ps is None else self.arrival_ps[rows].tolist(),
+                self.prompt_tokens[rows].tolist(),
+                self.output_tokens[rows].tolist(),
+                repeat(None)
+                if self.max_tokens is None
+                else [None if most == NOT_GIVEN else most for most in self.max_tokens[rows].tolist()],
+                repeat(0) if self.priority is None else self.priority[rows].tolist(),
+            )
+
+    @property
+    def rule(self) -> str | None:
+        """How the rows were derived from their origin, if the file says so."""
+        return next((line.removeprefix("rule: ") for line in self.provenance if line.startswith("rule: ")), None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What limits the use of the trace without making it wrong."""
+        return show.warnings(self)
+
+    def describe(self) -> dict[str, Any]:
+        """What a saved result says about its trace: plain values, units in the names, None where there is none."""
+        return show.describe(self)
+
+    def frame(self) -> pd.DataFrame:
+        """A data frame of one row per request, its times in seconds."""
+        return show.frame(self)
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both ask for the same, with the same history; names and files may differ."""
+        if not isinstance(other, Trace):
+            return NotImplemented
+        same = (self.provenance, self.transforms) == (other.provenance, other.transforms)
+        return same and len(self) == len(other) and columns_of(self) == columns_of(other)
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.provenance, self.transforms))
+
+    def __repr__(self) -> str:
+        return show.line(self)
+
+    def _repr_html_(self) -> str:
+        return show.page(self)
+
+    def _changed(self, call: str, **changes: Any) -> Trace:
+        return replace(self, **changes, transforms=(*self.transforms, call))
+
+    def _taken(self, call: str, index: Ints) -> Trace:
+        """The rows at *index*, with new labels for the second use of a row and times as in a longer recording."""
+        picked = index.tolist()
+        changes: dict[str, Any] = {
+            name: getattr(self, name)[index] for name in _ARRAYS if getattr(self, name) is not None
+        }
+        changes["prefix"] = {key: tuple(values[k] for k in picked) for key, values in self.prefix.items()}
+        if self.arrival_ps is not None:
+            changes["arrival_ps"] = select.continued_ps(self.arrival_ps, len(picked), self.name)
+        if self.ids is not None:
+            changes["ids"] = select.relabelled(self.ids, picked)
+        if self.session is not None:
+            changes["session"] = select.relabelled(self.session, picked)
+        return self._changed(call, **changes)
+
+    def _require_times(self) -> None:
+        if self.arrival_ps is None and self.think_ps is None:
+            raise UsageError(f"{self.name} has no arrival times to scale. Give a rate instead, such as --rate 5.")

@@ -1,0 +1,62 @@
+"""Leaving the warm-up out: the same facts, without what began before an instant.
+
+Requests that arrive before it, iterations that start before it and inter-token gaps that begin
+before it are left out; every metric then reads what is left as if nothing else had been.
+The cut is made between iterations, never inside one. A row that is cut keeps its KV shares, which
+were recorded for all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simbatch.errors import UsageError
+from simbatch.facts import Facts, iterations_started, offsets_ps
+from simbatch.units import show_s, to_ps, to_s
+
+
+def after_warmup(facts: Facts, warmup_s: float) -> Facts:
+    """The facts from *warmup_s* seconds after the first arrival on.
+
+    Raises UsageError for a negative time, and for one that leaves no request.
+    """
+    if warmup_s == 0:
+        return facts
+    arrival_ps = facts.requests["arrival_ps"]
+    if not warmup_s > 0:
+        raise UsageError(f"a warm-up of {warmup_s:g} s cannot be cut. Give a time of 0 s or more.")
+    span_s = to_s(int(arrival_ps.max() - arrival_ps.min())) if arrival_ps.size else 0.0
+    if warmup_s > span_s:
+        raise UsageError(
+            f"a warm-up of {show_s(warmup_s)} leaves no request: the last one arrives {show_s(span_s)} "
+            "after the first. Cut less, or simulate more requests."
+        )
+    cut_ps = int(arrival_ps.min()) + to_ps(warmup_s)
+    kept = arrival_ps >= cut_ps
+    extra = facts.extra_gaps
+    later = extra["end_ps"] - extra["gap_ps"] >= cut_ps
+    return replace(
+        facts,
+        requests={name: column[kept] for name, column in facts.requests.items()},
+        ids=[facts.ids[i] for i in np.flatnonzero(kept).tolist()],
+        rows=_rows_from(facts.rows, cut_ps),
+        extra_gaps={name: column[later] for name, column in extra.items()},
+    )
+
+
+def _rows_from(rows: dict[str, NDArray[Any]], cut_ps: int) -> dict[str, NDArray[Any]]:
+    """The iterations that start at *cut_ps* or later."""
+    every = np.arange(rows["start_ps"].size)
+    skipped = iterations_started(rows, every, np.full(every.size, cut_ps, dtype=np.int64))
+    kept = skipped < rows["iterations"]
+    skip = skipped[kept]
+    part = {name: column[kept] for name, column in rows.items()}
+    part["start_ps"] = part["start_ps"] + offsets_ps(part["first_ps"], part["increment_ps"], skip)
+    part["first_ps"] = part["first_ps"] + skip * part["increment_ps"]
+    part["iterations"] = part["iterations"] - skip
+    part["context_tokens"] = part["context_tokens"] + skip * part["tokens"]
+    return part
