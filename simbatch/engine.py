@@ -71,6 +71,8 @@ class Engine:
         self._plan_priority = _LATE + _REPLICAS + replica
         self._idle: simpy.Event | None = None
         self._boundary: simpy.Event | None = None
+        self._in_care = 0
+        """Requests accepted and not finished."""
         self._iterations = 0
         """Iterations of the stretch in flight; `submit` may lower it."""
         self._first_ps = 0
@@ -86,6 +88,7 @@ class Engine:
         if reason is not None:
             self.recorder.refuse(sequence, reason)
             return
+        self._in_care += 1
         self.waiting.push(sequence)
         if self.log is not None:
             self.log.added(sequence)
@@ -230,6 +233,7 @@ class Engine:
             memory.join(sequence)
         finished = running.finished()
         if finished:
+            self._in_care -= len(finished)
             for sequence in finished:
                 recorder.finish(sequence, end)
                 if self.on_finish is not None:
@@ -288,6 +292,11 @@ class Engine:
                 f"{policy} plans nothing at {self.now_ps / PS_PER_S:.6f} s while {len(self.waiting)} requests wait, "
                 f"{len(self.running)} run and nobody else arrives. "
                 "A policy must admit somebody when the machine is idle, and serve whoever runs."
+            )
+        if self._in_care:
+            raise PolicyError(
+                f"{policy} has lost {self._in_care} requests: they neither wait nor run, and have not finished. "
+                "A sequence taken from the queue must be admitted, and a preempted one must wait again."
             )
         if self.memory.held:
             raise PolicyError(

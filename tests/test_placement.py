@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simbatch.errors import UsageError
@@ -70,10 +70,11 @@ class Cells:
         self.cells[start : start + size] = [taken] * size
 
 
+@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(sorted(PLACEMENTS)),
     st.integers(1, 130),
-    st.lists(st.tuples(st.integers(-9, 12), st.integers(1, 130)), max_size=60),
+    st.lists(st.tuples(st.integers(-9, 0) | st.sampled_from([1, 2, 3, 4, 5, 9, 30]), st.integers(1, 130)), max_size=60),
 )
 def test_agrees_with_cells(placement: str, capacity: int, moves: list[tuple[int, int]]) -> None:
     ours, cells = arena(placement, capacity), Cells(placement, capacity)
@@ -150,6 +151,10 @@ def test_first_fit_and_best_fit_differ() -> None:
         place.remove(60, 10)
         assert place.place(10) == expected
         assert place.largest_free_piece_tokens == largest
+    first = FirstFit(100)
+    assert [first.place(tokens) for tokens in (10, 10)] == [0, 10]
+    first.remove(0, 10)
+    assert first.place(10) == 0  # filled to the last token
 
 
 def test_buddy_rounding_costs() -> None:
