@@ -5,19 +5,31 @@
 >>> result = sb.simulate(trace, sb.Deployment("llama-3.1-8b", gpu="h100"))
 >>> result.metrics()["requests"]["finished"]
 200
+
+Public names load when they are first used, so that `simbatch --help` need not wait for numpy.
 """
 
-from simbatch import testing
-from simbatch.decisions import DecisionLog
-from simbatch.deployment import GPU, Deployment, ModelShape
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from simbatch.errors import PolicyError, SimbatchError, UsageError
-from simbatch.memory import Memory, PagedMemory
-from simbatch.request import Request, Sequence
-from simbatch.result import Result
-from simbatch.scheduler import Cause, Continuous, Limits, Plan, Scheduler, VllmV1
-from simbatch.simulate import simulate
-from simbatch.timing import Iteration, LinearTiming, RooflineTiming, Timing
-from simbatch.trace import Trace
+from simbatch.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from simbatch import testing
+    from simbatch.decisions import DecisionLog
+    from simbatch.deployment import GPU, Deployment, ModelShape
+    from simbatch.memory import Memory, PagedMemory
+    from simbatch.request import Request, Sequence
+    from simbatch.result import Result
+    from simbatch.scheduler import Cause, Continuous, Limits, Plan, Scheduler, VllmV1
+    from simbatch.simulate import simulate
+    from simbatch.timing import Iteration, LinearTiming, RooflineTiming, Timing
+    from simbatch.trace import Trace
 
 __all__ = [
     "GPU",
@@ -46,3 +58,41 @@ __all__ = [
     "simulate",
     "testing",
 ]
+
+_HOMES = {
+    "simbatch.decisions": ("DecisionLog",),
+    "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
+    "simbatch.memory": ("Memory", "PagedMemory"),
+    "simbatch.request": ("Request", "Sequence"),
+    "simbatch.result": ("Result",),
+    "simbatch.scheduler": ("Cause", "Continuous", "Limits", "Plan", "Scheduler", "VllmV1"),
+    "simbatch.simulate": ("simulate",),
+    "simbatch.timing": ("Iteration", "LinearTiming", "RooflineTiming", "Timing"),
+    "simbatch.trace": ("Trace",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+class _Package(ModuleType):
+    """Keeps a public name what it is when a module of the same name is imported (`simbatch.simulate`)."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("simbatch.testing")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,7 +18,7 @@ from simbatch.request import Sequence
 
 
 class Batch:
-    """Who runs, in order of admission. Tokens; clocks count iterations in which members decoded."""
+    """Who runs, in order of admission. Counts tokens; the clock counts iterations in which members decoded."""
 
     __slots__ = (
         "_end_clocks",
@@ -27,6 +27,7 @@ class Batch:
         "_next_rank",
         "_origins",
         "clock",
+        "decodes_first",
         "decoding",
         "ended",
         "ended_origins",
@@ -37,7 +38,9 @@ class Batch:
         "paused",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, decodes_first: bool = False) -> None:
+        self.decodes_first = decodes_first
+        """Do decoding members stand, in the order in which they began to decode, before partial ones?"""
         self.members: dict[Sequence, None] = {}
         """Everybody, in order of admission."""
         self.partial: dict[Sequence, None] = {}
@@ -72,6 +75,10 @@ class Batch:
     def newest(self) -> Sequence:
         """The member admitted last."""
         return next(reversed(self.members))
+
+    def newest_decoding(self) -> Sequence:
+        """The last decoding member in the list; call only while one decodes."""
+        return next(s for s in reversed(self.members) if s not in self.partial)
 
     @property
     def context_tokens(self) -> int:
@@ -109,14 +116,22 @@ class Batch:
 
     def admit(self, sequence: Sequence) -> None:
         """Seat a sequence behind all others; it is partial until its known tokens are computed."""
+        self._seat(sequence)
+        self.partial[sequence] = None
+
+    def _seat(self, sequence: Sequence) -> None:
+        """Put a sequence behind all others."""
         sequence.rank = self._next_rank
         self._next_rank += 1
+        self.members.pop(sequence, None)
         self.members[sequence] = None
-        self.partial[sequence] = None
 
     def join(self, sequence: Sequence, now_ps: int) -> None:
         """A partial member has got a token and decodes from now on."""
         del self.partial[sequence]
+        if self.decodes_first:
+            for member in (sequence, *self.partial):
+                self._seat(member)
         sequence.origin = self.clock - sequence.computed
         sequence.last_token_ps = now_ps
         self.decoding += 1
@@ -199,7 +214,7 @@ class Batch:
         sequence.known = sequence.computed + 1
         if self.last_decode_ps > sequence.last_token_ps:
             sequence.last_token_ps = self.last_decode_ps
-        if self.paused:
+        if sequence.last_token_ps in self.paused:
             self.paused[sequence.last_token_ps] -= 1
         self._origins -= sequence.origin
         self.decoding -= 1

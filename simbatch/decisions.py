@@ -6,6 +6,7 @@ from typing import Any
 
 from simbatch.memory.base import Memory
 from simbatch.request import Sequence
+from simbatch.scheduler.base import Scheduler
 from simbatch.scheduler.plan import Plan
 from simbatch.timing.base import Iteration
 from simbatch.units import PS_PER_NS
@@ -14,21 +15,26 @@ from simbatch.units import PS_PER_NS
 class DecisionLog:
     """One dict per iteration. Times in nanoseconds, lengths in tokens, `kv` in the memory's own unit.
 
-    `sched` has [id, tokens, computed before] for everybody scheduled, in the running list's order.
+    `sched` has [id, tokens, computed before] for everybody scheduled, in the scheduler's own order.
     """
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
         self._added: list[str] = []
+        self._preempted: list[str] = []
 
     def added(self, sequence: Sequence) -> None:
         self._added.append(sequence.id)
 
-    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int) -> None:
+    def nothing_planned(self, plan: Plan) -> None:
+        """A plan that only threw somebody out takes no time; the next one tells of it."""
+        self._preempted += [sequence.id for sequence in plan.preempted]
+
+    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int, scheduler: Scheduler) -> None:
         running = plan.running
         scheduled = []
         delivered = 0
-        for sequence in running.members:
+        for sequence in scheduler.listed(plan):
             if sequence in plan.chunks:
                 tokens, before = plan.chunks[sequence], sequence.computed
                 delivered += before + tokens == sequence.known
@@ -46,7 +52,7 @@ class DecisionLog:
                 "add": self._added,
                 "sched": scheduled,
                 "nout": delivered,
-                "pre": [sequence.id for sequence in plan.preempted],
+                "pre": self._preempted + [sequence.id for sequence in plan.preempted],
                 "fin": [],
                 "tok": work.tokens,
                 "ctx": work.context_tokens,
@@ -54,14 +60,16 @@ class DecisionLog:
                 "wait": len(plan.waiting),
                 "kv": memory.held,
                 "kv_end": None,
+                **scheduler.log_fields(plan),
             }
         )
-        self._added = []
+        self._added, self._preempted = [], []
 
     def applied(self, finished: list[Sequence], memory: Memory, end_ps: int) -> None:
         step = self.steps[-1]
         step["t1"] = nanoseconds(end_ps)
-        step["fin"] = [sequence.id for sequence in finished]
+        order = {id_: place for place, (id_, _, _) in enumerate(step["sched"])}
+        step["fin"] = sorted((sequence.id for sequence in finished), key=order.__getitem__)
         step["kv_end"] = memory.held
 
 

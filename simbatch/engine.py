@@ -30,6 +30,8 @@ from simbatch.units import MAX_PS, PS_PER_S
 _LATE = 1 << 40
 """Priority number of boundaries: after everything else of their instant."""
 _REPLICAS = 1 << 20
+_MOST_BARREN = 100
+"""Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
 
 
 class Engine:
@@ -64,13 +66,15 @@ class Engine:
         self.log = log
         self.on_finish = on_finish
         self.waiting = scheduler.queue()
-        self.running = Batch()
+        self.running = Batch(decodes_first=scheduler.decodes_first)
         self.now_ps = 0
         """The engine's own clock: ahead of the environment's when nobody else acts in between."""
         self._apply_priority = _LATE + replica
         self._plan_priority = _LATE + _REPLICAS + replica
         self._idle: simpy.Event | None = None
         self._boundary: simpy.Event | None = None
+        self._barren = 0
+        """Preemptions since the last token came out of anybody."""
         self._in_care = 0
         """Requests accepted and not finished."""
         self._iterations = 0
@@ -112,12 +116,22 @@ class Engine:
         scheduler, memory, recorder = self.scheduler, self.memory, self.recorder
         work = Iteration()
         while True:
-            if not (waiting or running):
+            if not (waiting or running or scheduler.aside):
                 yield self._sleep()
                 self.now_ps = int(env.now)
             now = self.now_ps
             plan = scheduler.plan(waiting, running, memory, now)
+            if plan.preempted:
+                self._watch(plan)
+            for sequence in plan.dropped:
+                self._in_care -= 1
+                recorder.refuse(sequence, "can never be scheduled")
             if not plan.chunks and not (plan.decodes and running.decoding):
+                running.clock += plan.decodes  # the memory has counted an iteration of nobody
+                if plan.preempted or plan.dropped:  # something has changed: ask again at once
+                    if self.log is not None:
+                        self.log.nothing_planned(plan)
+                    continue
                 yield self._sleep()
                 self.now_ps = int(env.now)
                 continue
@@ -143,7 +157,7 @@ class Engine:
                 )
             self._before(stretch, plan, work, now)
             if self.log is not None:
-                self.log.planned(plan, work, memory, now)
+                self.log.planned(plan, work, memory, now, scheduler)
             if self.step or self._must_wait(now + took, iterations):
                 self._first_ps, self._increment_ps, self._iterations = first, increment, iterations
                 self._boundary = self._late(now + took, self._apply_priority)
@@ -186,7 +200,7 @@ class Engine:
         work.tokens, work.sequences, work.context_tokens = tokens, sequences, context
         work.prefill_tokens, work.prefill_sequences = prefill, prefilling
         work.prefill_context_tokens, work.prefill_pairs = prefill_context, pairs
-        work.waiting = len(self.waiting)
+        work.waiting = len(self.waiting) + len(self.scheduler.aside)
         work.plan, work.batch = plan, running
 
     def _before(self, stretch: Stretch, plan: Plan, work: Iteration, now: int) -> None:
@@ -194,7 +208,7 @@ class Engine:
         running, memory, waiting = self.running, self.memory, self.waiting
         live_decoding = running.decoding - len(running.ended) if plan.decodes else 0
         stretch.start_ps, stretch.steady = now, plan.steady
-        stretch.running, stretch.waiting = len(running), work.waiting
+        stretch.running, stretch.waiting = len(running) - len(running.ended), work.waiting
         stretch.tokens, stretch.sequences = work.tokens, work.sequences
         stretch.prefill_tokens, stretch.context_tokens = work.prefill_tokens, work.context_tokens
         stretch.gaps = stretch.live_growth = live_decoding
@@ -207,6 +221,8 @@ class Engine:
         """The iterations are done: tokens come out, prompts that are complete begin to decode, some finish."""
         running, memory, recorder = self.running, self.memory, self.recorder
         if plan.decodes:
+            if running.decoding:
+                self._barren = 0
             if running.paused:
                 for since, count in running.paused.items():
                     recorder.gap(start + first, start + first - since, count)
@@ -229,6 +245,7 @@ class Engine:
             else:
                 recorder.gap(end, end - sequence.last_token_ps)
             sequence.resuming = False
+            self._barren = 0
             running.join(sequence, end)
             memory.join(sequence)
         finished = running.finished()
@@ -246,6 +263,19 @@ class Engine:
                 running.leave(sequence)
                 memory.release(sequence)
         return finished
+
+    def _watch(self, plan: Plan) -> None:
+        """Raises PolicyError when preemption goes on and on while nobody gets a token."""
+        self._barren += len(plan.preempted)
+        here = len(self.waiting) + len(self.running) + len(self.scheduler.aside)
+        if self._barren > _MOST_BARREN * here:
+            sequence = max((*plan.preempted, *self.waiting), key=lambda sequence: sequence.preemptions)
+            raise PolicyError(
+                f"{type(self.scheduler).__name__} livelocks at {self.now_ps / PS_PER_S:.6f} s: {self._barren} "
+                f"preemptions and not one token; {sequence.id} was preempted {sequence.preemptions} times with "
+                f"{sequence.known} tokens to hold. Whoever is preempted must get further the next time: "
+                "admit fewer at once, or give more KV memory."
+            )
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -287,9 +317,10 @@ class Engine:
     def check_served(self) -> None:
         """Raises PolicyError when the world has ended and somebody is still here, or something is still held."""
         policy, memory = type(self.scheduler).__name__, type(self.memory).__name__
-        if self.waiting or self.running:
+        if self.waiting or self.running or self.scheduler.aside:
             raise PolicyError(
-                f"{policy} plans nothing at {self.now_ps / PS_PER_S:.6f} s while {len(self.waiting)} requests wait, "
+                f"{policy} plans nothing at {self.now_ps / PS_PER_S:.6f} s while "
+                f"{len(self.waiting) + len(self.scheduler.aside)} requests wait, "
                 f"{len(self.running)} run and nobody else arrives. "
                 "A policy must admit somebody when the machine is idle, and serve whoever runs."
             )

@@ -220,7 +220,8 @@ class Recorder:
             self._report_at = self.finished + max(1, self._total // 100)
 
     def refuse(self, sequence: Sequence, reason: str) -> None:
-        self.requests["status"][sequence.index] = REFUSED
+        self._keep(sequence, REFUSED)
+        self.requests["output_tokens"][sequence.index] = sequence.outputs
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def leave_unfinished(self, sequence: Sequence, outputs: int) -> None:

@@ -14,15 +14,15 @@ import simpy
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
 from simbatch.engine import Engine
-from simbatch.errors import UsageError, unknown
 from simbatch.facts import Facts
 from simbatch.memory.base import Memory
 from simbatch.options import Setup, set_up
+from simbatch.parts import make_memory, make_scheduler, make_timing
 from simbatch.record import Recorder
 from simbatch.result import Result
 from simbatch.scheduler import Scheduler
-from simbatch.systems import DEFAULT_SYSTEM, find_system, load, make_memory, make_scheduler
-from simbatch.timing import LinearTiming, RooflineTiming, Timing
+from simbatch.systems import DEFAULT_SYSTEM, find_system
+from simbatch.timing import Timing
 from simbatch.version import __version__
 from simbatch.workload import replay
 
@@ -70,10 +70,10 @@ def simulate(
     """
     bundle = find_system(system)
     setup = set_up(bundle, deployment, options)
-    policy = _scheduler(scheduler or bundle.scheduler)
+    policy = _scheduler(scheduler or bundle.scheduler, setup)
     policy.start(setup.limits)
     kv = _memory(memory or bundle.memory, setup)
-    clock = make_timing(timing, setup.deployment)
+    clock = make_timing(timing or "roofline", setup) if timing is None or isinstance(timing, str) else timing
 
     env = simpy.Environment()
     recorder = Recorder(len(trace), kv.capacity_tokens, on_progress)
@@ -102,14 +102,12 @@ def simulate(
     return Result(_facts(trace, recorder, env, wall_s, setup, config, log))
 
 
-def _scheduler(given: Scheduler | str) -> Scheduler:
-    return copy.deepcopy(given) if isinstance(given, Scheduler) else make_scheduler(given)
+def _scheduler(given: Scheduler | str, setup: Setup) -> Scheduler:
+    return make_scheduler(given, setup) if isinstance(given, str) else copy.deepcopy(given)
 
 
 def _memory(given: Memory | str, setup: Setup) -> Memory:
-    if isinstance(given, str):
-        return make_memory(given, setup.kv_tokens, setup.block_size)
-    return copy.deepcopy(given)
+    return make_memory(given, setup) if isinstance(given, str) else copy.deepcopy(given)
 
 
 def _facts(
@@ -152,22 +150,3 @@ def _warnings(trace: Trace, recorder: Recorder, deployment: Deployment | None) -
     for reason, count in recorder.refusals.items():
         warnings.append(f"{count} of {len(trace)} requests refused: {reason}")
     return warnings
-
-
-def make_timing(timing: Timing | str | None, deployment: Deployment | None) -> Timing:
-    """An object, ``roofline``, ``linear:…`` or ``module:Class`` made with the deployment; None is the roofline."""
-    if timing is not None and not isinstance(timing, str):
-        return timing
-    name = timing or "roofline"
-    if name.startswith("linear:"):
-        return LinearTiming.parse(name.removeprefix("linear:"))
-    if name == "roofline":
-        if deployment is None:
-            raise UsageError(
-                "the roofline needs a model and a GPU. Give a Deployment, or a timing such as linear:base_ms=5."
-            )
-        return RooflineTiming(deployment)
-    if ":" not in name:
-        raise unknown("timing", name, ("roofline", "linear:base_ms=5,token_us=20"), "module:Class is accepted too.")
-    made: Timing = load(name, "timing")(deployment)
-    return made

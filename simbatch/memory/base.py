@@ -21,8 +21,8 @@ class Memory(Protocol):
         """Room that nobody holds."""
         ...
 
-    def fits(self, sequence: Sequence) -> bool:
-        """Could *sequence* be held to its end if it were alone?"""
+    def fits(self, sequence: Sequence, tokens: int | None = None, spare: int = 0) -> bool:
+        """Could *sequence* hold *tokens* (default: all until its end), leaving *spare* free, if it were alone?"""
         ...
 
     def reserve_room(self, share: float) -> int:
@@ -37,8 +37,8 @@ class Memory(Protocol):
         """Make *sequence* hold *tokens* in all, leaving *spare* free: all of it or nothing."""
         ...
 
-    def release(self, sequence: Sequence) -> None:
-        """Give back everything *sequence* holds."""
+    def release(self, sequence: Sequence) -> int:
+        """Give back everything *sequence* holds; returns how much that was, in the memory's own unit."""
         ...
 
     def join(self, sequence: Sequence) -> None:
@@ -51,6 +51,10 @@ class Memory(Protocol):
 
     def end(self, sequence: Sequence) -> None:
         """*sequence* has got its last token but stays seated: what it holds is waste until it is released."""
+        ...
+
+    def due(self, sequence: Sequence) -> bool:
+        """Does a decoding *sequence* need room for its next token that it does not hold?"""
         ...
 
     def grow(self, spare: int = 0) -> bool:

@@ -90,8 +90,9 @@ class ContiguousMemory:
             self._useless_tokens = self.placement.smaller_tokens(size)
         return self.rounding_tokens + self._useless_tokens
 
-    def fits(self, sequence: Sequence) -> bool:
-        return self.placement.rounded(self.reservation(sequence)) <= self._largest_tokens
+    def fits(self, sequence: Sequence, tokens: int | None = None, spare: int = 0) -> bool:
+        size = self.placement.rounded(self.reservation(sequence))
+        return size <= self._largest_tokens and size + spare <= self.capacity_tokens
 
     def reserve_room(self, share: float) -> int:
         return int(share * self.capacity_tokens)
@@ -126,9 +127,9 @@ class ContiguousMemory:
         self._useless_for = -1
         return True
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence) -> int:
         if not sequence.held:
-            return
+            return 0
         start, size = self._places.pop(sequence)
         self.placement.remove(start, size)
         self.free_tokens += size
@@ -139,8 +140,9 @@ class ContiguousMemory:
             self.internal_tokens -= sequence.held
         else:
             self.internal_tokens -= _never_filled(sequence)
-        sequence.held = 0
+        released, sequence.held = sequence.held, 0
         self._useless_for = -1
+        return released
 
     def end(self, sequence: Sequence) -> None:
         self._ended.add(sequence)
@@ -153,6 +155,9 @@ class ContiguousMemory:
 
     def part(self, sequence: Sequence) -> None:
         pass
+
+    def due(self, sequence: Sequence) -> bool:
+        return False
 
     def grow(self, spare: int = 0) -> bool:
         self.clock += 1

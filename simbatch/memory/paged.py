@@ -53,8 +53,9 @@ class PagedMemory:
     def external_tokens(self, head: Sequence | None) -> int:
         return 0
 
-    def fits(self, sequence: Sequence) -> bool:
-        return -(-sequence.final_computed // self.block_size) <= self.num_blocks
+    def fits(self, sequence: Sequence, tokens: int | None = None, spare: int = 0) -> bool:
+        most = sequence.final_computed if tokens is None else tokens
+        return -(-most // self.block_size) + spare <= self.num_blocks
 
     def reserve_room(self, share: float) -> int:
         return int(share * self.num_blocks)
@@ -62,7 +63,7 @@ class PagedMemory:
     # -- room taken explicitly -------------------------------------------------------------------
 
     def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        return -(-tokens // self.block_size) - sequence.held + spare <= self.free_blocks
+        return max(0, -(-tokens // self.block_size) - sequence.held) + spare <= self.free_blocks
 
     def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
         need = -(-tokens // self.block_size) - sequence.held
@@ -78,13 +79,15 @@ class PagedMemory:
             self.internal_tokens += -sequence.final_computed % self.block_size
         return True
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence) -> int:
         if sequence.held < 0:
             self.part(sequence)
-        self.free_blocks += sequence.held
+        blocks = sequence.held
+        self.free_blocks += blocks
         self.internal_tokens -= self._internal(sequence)
         self._ended.discard(sequence)
         sequence.held = 0
+        return blocks
 
     def end(self, sequence: Sequence) -> None:
         self.part(sequence)
@@ -124,6 +127,9 @@ class PagedMemory:
             else:
                 del self._rest_at[at]
 
+    def due(self, sequence: Sequence) -> bool:
+        return (self.clock - sequence.origin) % self.block_size == 0
+
     def grow(self, spare: int = 0) -> bool:
         need = self._due[self.clock % self.block_size]
         if need + spare > self.free_blocks:
@@ -136,6 +142,8 @@ class PagedMemory:
 
     def headroom(self, most: int, spare: int = 0) -> int:
         size, due, free = self.block_size, self._due, self.free_blocks - spare
+        if free < 0:
+            return 0
         decoding = sum(due)
         if decoding * (most // size + 1) <= free:
             return most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,10 @@ class Scheduler:
     """
 
     asks_every_iteration = False
+    decodes_first = False
+    """Does the running list keep decoding sequences, in the order in which they began to, before prompts?"""
+    aside: List[Sequence] = ()
+    """Requests that neither run nor wait in the queue (swapped out)."""
     limits: Limits
 
     def start(self, limits: Limits) -> None:
@@ -63,6 +68,14 @@ class Scheduler:
     def leaves(self, finished: List[Sequence], running: Batch) -> List[Sequence]:
         """Who gives up seat and memory now that *finished* have got their last token."""
         return finished
+
+    def listed(self, plan: Plan) -> Iterable[Sequence]:
+        """The running sequences in the order in which a step log lists them."""
+        return plan.running
+
+    def log_fields(self, plan: Plan) -> dict[str, Any]:
+        """What a step log says about *plan* beside the usual; only asked when one is kept."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         return {"name": type(self).__name__}

@@ -32,7 +32,7 @@ class Cause(IntEnum):
 class Plan:
     """One iteration. It is *steady* when every running sequence decodes and nothing else happens."""
 
-    __slots__ = ("chunks", "decodes", "held_back", "memory", "preempted", "running", "spare", "waiting")
+    __slots__ = ("chunks", "decodes", "dropped", "held_back", "memory", "preempted", "running", "spare", "waiting")
 
     def __init__(self, waiting: Queue, running: Batch, memory: Memory) -> None:
         self.waiting = waiting
@@ -43,13 +43,15 @@ class Plan:
         self.chunks: dict[Sequence, int] = {}
         """Tokens for those that get other than a decode, in the order in which they were served."""
         self.preempted: list[Sequence] = []
+        self.dropped: list[Sequence] = []
+        """Taken from the queue and never to be served."""
         self.held_back = Cause.NOTHING
         self.spare = 0
         """Room that further iterations of this plan must leave free, in the memory's own unit."""
 
     @property
     def steady(self) -> bool:
-        return not self.chunks and not self.preempted
+        return not self.chunks and not self.preempted and self.decodes
 
     def decode(self, spare: int = 0) -> bool:
         """Room for the next token of every decoding sequence, leaving *spare* free.
@@ -92,10 +94,16 @@ class Plan:
         self.chunks[sequence] = tokens
         return True
 
-    def preempt(self, sequence: Sequence) -> int:
+    def drop(self, sequence: Sequence) -> None:
+        """Give up on a waiting *sequence*: it can never be scheduled. It counts as refused."""
+        self.waiting.remove(sequence)
+        self.dropped.append(sequence)
+
+    def preempt(self, sequence: Sequence, put_back: bool = True) -> int:
         """Throw a running *sequence* out: its memory is given back, its outputs are kept, and it waits again.
 
-        Returns the tokens that this plan had already given it.
+        Returns the tokens that this plan had already given it. Without *put_back* the policy puts
+        it back into the queue itself before the plan is done.
         """
         partial = sequence in self.running.partial
         given = self.chunks.pop(sequence, 0) if partial else int(self.decodes)
@@ -105,5 +113,24 @@ class Plan:
         sequence.preemptions += 1
         sequence.resuming = True
         self.preempted.append(sequence)
-        self.waiting.put_back(sequence)
+        if put_back:
+            self.waiting.put_back(sequence)
         return given
+
+    def swap_out(self, sequence: Sequence) -> int:
+        """Throw a running *sequence* out, its cache kept elsewhere by the policy.
+
+        Returns what it held, in the memory's own unit.
+        """
+        self.chunks.pop(sequence, None)
+        self.running.leave(sequence)
+        sequence.preemptions += 1
+        self.preempted.append(sequence)
+        return self.memory.release(sequence)
+
+    def swap_in(self, sequence: Sequence, hold: int, spare: int) -> bool:
+        """Seat a swapped *sequence* again with room for *hold* tokens, leaving *spare* free; serve it to go on."""
+        if not self.memory.take(sequence, hold, spare):
+            return False
+        self.running.admit(sequence)
+        return True

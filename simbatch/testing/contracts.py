@@ -52,8 +52,8 @@ class World:
 class Audit(DecisionLog):
     """A step log that recounts batch and memory after every plan and every iteration."""
 
-    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int) -> None:
-        super().planned(plan, work, memory, now_ps)
+    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int, scheduler: Scheduler) -> None:
+        super().planned(plan, work, memory, now_ps, scheduler)
         self.running = plan.running
         memory.check(plan.running)
 

@@ -13,14 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from simbatch.decisions import nanoseconds
 from simbatch.errors import SimbatchError, UsageError
+from simbatch.facts import FINISHED
 from simbatch.result import Result
+from simbatch.scheduler import Sarathi, VllmV0
 from simbatch.simulate import simulate
 from simbatch.timing import LinearTiming
 from simbatch.trace import Trace
 from simbatch.units import PS_PER_MS, PS_PER_NS
 
-_STEP_FIELDS = ("t0", "t1", "add", "sched", "nout", "pre", "fin", "tok", "ctx", "run", "wait", "kv", "kv_end")
+_TIMES = {"first_sched_ns": "first_scheduled_ps", "first_token_ns": "first_token_ps", "finish_ns": "finished_ps"}
+_COUNTS = ("output_tokens", "preemptions", "cached_tokens")
 _NOT_MODELLED: Mapping[str, Any] = {
     "enable_prefix_caching": False,
     "policy": "fcfs",
@@ -57,41 +61,52 @@ def replay_golden(steps_file: str | Path) -> str | None:
 
 def replay_case(case: Mapping[str, Any], step_time_ns: Mapping[str, int] | None = None) -> str | None:
     """The same for one case of a `micro.json`; *step_time_ns* stands in that file's header."""
-    engine = case["engine"]
-    for name, modelled in _NOT_MODELLED.items():
-        if engine.get(name, modelled) != modelled:
-            raise SimbatchError(f"{case['name']}: {name}={engine[name]!r} is not modelled. Replay a log without it.")
     times = case.get("step_time_ns") or step_time_ns
     if times is None:
         raise UsageError(f"{case['name']} does not say how long a step takes. Give step_time_ns.")
     trace = _trace(case["name"], case["requests"])
-    options = {
-        "timing": LinearTiming(
-            base_ms=times["base"] * PS_PER_NS / PS_PER_MS,
-            token_us=times["per_scheduled_token"] / 1000,
-            context_ns=times["per_context_token"],
-        ),
-        "kv_tokens": (engine["num_gpu_blocks"] - 1) * engine["block_size"],
-        **{
-            name: engine[name]
-            for name in (
-                "block_size",
-                "max_model_len",
-                "max_num_seqs",
-                "max_num_batched_tokens",
-                "max_num_active_seqs",
-                "enable_chunked_prefill",
-                "scheduler_reserve_full_isl",
-                "watermark",
-            )
-        },
-    }
-    stepped = simulate(trace, step=True, **options)
+    setup = _v0(case["engine"]) if "num_cpu_blocks" in case["engine"] else _v1(case["name"], case["engine"])
+    setup["timing"] = LinearTiming(
+        base_ms=times["base"] * PS_PER_NS / PS_PER_MS,
+        token_us=times["per_scheduled_token"] / 1000,
+        context_ns=times["per_context_token"],
+    )
+    stepped = simulate(trace, step=True, **setup)
     return (
         _different_steps(case["steps"], stepped.decisions or [])
         or _different_results(case["results"], stepped, "step by step")
-        or _different_results(case["results"], simulate(trace, **options), "running ahead")
+        or _different_results(case["results"], simulate(trace, **setup), "running ahead")
     )
+
+
+def _v1(name: str, engine: Mapping[str, Any]) -> dict[str, Any]:
+    """How `simulate` is called for the engine settings of a V1 log; one of its blocks is the null block."""
+    for setting, modelled in _NOT_MODELLED.items():
+        if engine.get(setting, modelled) != modelled:
+            raise SimbatchError(f"{name}: {setting}={engine[setting]!r} is not modelled. Replay a log without it.")
+    settings = (
+        "block_size",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_active_seqs",
+        "enable_chunked_prefill",
+        "scheduler_reserve_full_isl",
+        "watermark",
+    )
+    kv_tokens = (engine["num_gpu_blocks"] - 1) * engine["block_size"]
+    return {"kv_tokens": kv_tokens, **{setting: engine[setting] for setting in settings}}
+
+
+def _v0(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a V0 log; all of its blocks are usable."""
+    policy = Sarathi if engine["enable_chunked_prefill"] else VllmV0
+    return {
+        "scheduler": policy(engine["preemption_mode"] or "recompute", engine["num_cpu_blocks"]),
+        "watermark": 0.01,
+        "kv_tokens": engine["num_gpu_blocks"] * engine["block_size"],
+        **{name: engine[name] for name in ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")},
+    }
 
 
 def _trace(name: str, requests: Sequence[Mapping[str, Any]]) -> Trace:
@@ -109,10 +124,10 @@ def _trace(name: str, requests: Sequence[Mapping[str, Any]]) -> Trace:
 
 def _different_steps(real: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> str | None:
     for theirs, mine in zip(real, ours, strict=False):
-        for field in _STEP_FIELDS:
-            if field in theirs and theirs[field] != mine.get(field):
+        for field, value in theirs.items():
+            if field != "kind" and value != mine.get(field):
                 return (
-                    f"step {theirs['i']}, {field}: the real scheduler has {_short(theirs[field])}, "
+                    f"step {theirs['i']}, {field}: the real scheduler has {_short(value)}, "
                     f"the simulator {_short(mine.get(field))}"
                 )
     if len(real) != len(ours):
@@ -127,22 +142,16 @@ def _different_results(real: Iterable[Mapping[str, Any]], result: Result, how: s
         row = row_of.get(theirs["id"])
         if row is None:
             return f"request {theirs['id']}: not among the requests of the log"
-        mine = {
-            "first_sched_ns": int(columns["first_scheduled_ps"][row]),
-            "first_token_ns": int(columns["first_token_ps"][row]),
-            "finish_ns": int(columns["finished_ps"][row]),
-        }
-        for field, ps in mine.items():
-            if theirs[field] * PS_PER_NS != ps:
+        mine: dict[str, Any] = {field: int(columns[field][row]) for field in _COUNTS}
+        if columns["status"][row] == FINISHED:
+            mine |= {field: nanoseconds(int(columns[column][row])) for field, column in _TIMES.items()}
+        else:
+            mine |= {**dict.fromkeys(_TIMES), "finish_ns": theirs["finish_ns"], "finish_reason": "ignored"}
+        for field, value in mine.items():
+            if field in theirs and theirs[field] != value:
                 return (
                     f"request {theirs['id']}, {field}, {how}: the real scheduler has {theirs[field]}, "
-                    f"the simulator {ps / PS_PER_NS:g}"
-                )
-        for field in ("output_tokens", "preemptions", "cached_tokens"):
-            if field in theirs and theirs[field] != columns[field][row]:
-                return (
-                    f"request {theirs['id']}, {field}, {how}: the real scheduler has {theirs[field]}, "
-                    f"the simulator {columns[field][row]}"
+                    f"the simulator {value}"
                 )
     return None
 

@@ -27,7 +27,7 @@ def match_columns(
     names = list(header)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise UsageError(f"{where}: there are two columns {twice[0]!r}. Rename or remove one of them.")
+        raise UsageError(f"{where}: there are two columns {_short(twice[0])!r}. Rename or remove one of them.")
     places = {name: place for place, name in enumerate(names) if name in COLUMNS}
     for ours, theirs in (mapping or {}).items():
         if ours not in COLUMNS:
@@ -60,11 +60,14 @@ def _refuse_lookalike(name: str, places: Mapping[str, int], where: str) -> None:
         near = ["arrival_s"]
     if near:
         raise UsageError(
-            f"{where}: column {name!r} is not one of ours, but looks like {near[0]}. "
-            f"Map it with --columns {near[0]}={name}, or remove it."
+            f"{where}: column {_short(name)!r} is not one of ours, but looks like {near[0]}. "
+            f"Map it with --columns {near[0]}={_short(name)}, or remove it."
         )
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [name if len(name) <= 40 else name[:37] + "..." for name in names[:12]]
-    return ", ".join(shown) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return ", ".join(map(_short, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:37] + "..."

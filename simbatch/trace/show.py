@@ -45,7 +45,10 @@ def warnings(trace: Trace) -> tuple[str, ...]:
     if trace.dropped:
         found.append(f"{trace.name}: {trace.dropped} bad row{'s were' if trace.dropped > 1 else ' was'} left out.")
     if trace.ignored_columns:
-        found.append(f"{trace.name}: columns left out: {', '.join(trace.ignored_columns)}.")
+        names = ", ".join(name[:40] for name in trace.ignored_columns[:12])
+        found.append(
+            f"{trace.name}: columns left out: {names}{' and more' if len(trace.ignored_columns) > 12 else ''}."
+        )
     span_s = _span_s(trace)
     if span_s is not None and len(trace) > 1 and span_s >= _DAY_S and span_s / (len(trace) - 1) >= _SLOW_GAP_S:
         found.append(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.trace.columns import COLUMNS, write_cells
+from simbatch.trace.columns import COLUMNS, show, write_cells
 from simbatch.units import MAX_PS, PS_PER_S
 
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -82,7 +82,7 @@ def refuse_twins(table: Table) -> None:
     for line, name in zip(table.lines, ids, strict=True):
         if name in first:
             raise UsageError(
-                f"{table.name} line {line}: id {name!r} stands on line {first[name]} already. "
+                f"{table.name} line {line}: id {show(name)} stands on line {first[name]} already. "
                 "Give every request its own id, or remove the column: rows are numbered then."
             )
         first[name] = line

@@ -1,0 +1,73 @@
+"""From flags to what the library takes: a trace, a deployment, engine options, limits.
+
+Flags that were not given are left out, so that every default is said once, in the library. Flags
+that would have no effect are refused: who gives one means something by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from simbatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from simbatch.deployment import Deployment
+    from simbatch.limits import LatencyLimits
+    from simbatch.trace import Trace
+
+Asked = Mapping[str, Any]
+"""Parameters of a verb by name; None where a flag was not given."""
+
+
+def given(asked: Asked, names: Iterable[str]) -> dict[str, Any]:
+    """Those of *names* that were given a value."""
+    return {name: asked[name] for name in names if asked.get(name) is not None}
+
+
+def make_trace(asked: Asked) -> Trace:
+    """The trace with rows and times as asked. Raises UsageError for flags that contradict each other."""
+    from simbatch.trace import Trace
+
+    rate, requests, seed = asked["rate_per_s"], asked["requests"], asked["seed"]
+    if rate is None and asked["burstiness"] is not None:
+        raise UsageError("--burstiness shapes arrivals at a rate, and there is none. Add --rate, such as --rate 5.")
+    if rate is not None and asked["time_scale"] is not None:
+        raise UsageError(
+            "--rate replaces recorded times, so --time-scale has nothing to multiply. Leave one of the two out."
+        )
+    how = given(asked, ("drop_bad", "sort", "time_scale", "columns"))
+    trace = Trace.load(asked["trace"], **how)
+    if asked["sample"]:
+        trace = trace.sample(len(trace) if requests is None else requests, seed)
+    elif requests is not None:
+        trace = trace.head(requests)
+    if rate is not None:
+        trace = trace.at_rate(rate, seed=seed, **given(asked, ("burstiness",)))
+    return trace
+
+
+def make_deployment(asked: Asked) -> Deployment:
+    """The model on its GPUs, with every flag that a deployment knows."""
+    from simbatch.deployment import Deployment
+    from simbatch.options import DEPLOYMENT_OPTIONS
+
+    return Deployment(**given(asked, DEPLOYMENT_OPTIONS))
+
+
+def engine_options(asked: Asked) -> dict[str, Any]:
+    """Options of the engine. Those that a deployment knows too are said again: a system's default gives way to them."""
+    from simbatch.options import Options
+
+    return given(asked, [field.name for field in fields(Options)])
+
+
+def make_limits(asked: Asked) -> LatencyLimits:
+    """Limits on latency. Raises UsageError where they are required and there are none."""
+    from simbatch.limits import LatencyLimits
+
+    limits = LatencyLimits(**given(asked, ("ttft_s", "tpot_s", "e2e_s", "percentile")))
+    if asked["require"] and not limits.given():
+        raise UsageError("--require needs a limit. Add --ttft, --tpot or --e2e, such as --ttft 2s.")
+    return limits

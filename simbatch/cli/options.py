@@ -1,0 +1,97 @@
+"""The flags, by section, spelt as those of `vllm serve` where they mean the same.
+
+Each section is a decorator, so that verbs share whole sections. A parameter is named as the argument of
+the library it becomes; one that is not given stays None, and the library's default holds.
+"""
+
+from __future__ import annotations
+
+import click
+
+from simbatch.cli.params import column_map, count, duration, seed
+from simbatch.cli.verb import option, section
+
+trace_argument = click.argument("trace", metavar="TRACE")
+
+traffic = section(
+    "Traffic",
+    option("--rate", "rate_per_s", type=float, metavar="R", help="requests/s, instead of recorded times"),
+    option("--burstiness", type=float, metavar="B", help="shape of the gaps, 1 is Poisson (1)"),
+    option("--time-scale", type=float, metavar="F", help="times recorded gaps: 2 halves the rate"),
+    option("--requests", type=count, metavar="N", help="the first N rows, repeated if fewer"),
+    option("--sample", is_flag=True, help="draw rows at random, with replacement"),
+    option("--drop-bad", is_flag=True, row="--drop-bad, --sort", help="leave bad rows out; order by time"),
+    option("--sort", is_flag=True, hidden=True),
+    option("--columns", type=column_map, metavar="OURS=FILE,..", help="the file's names of our columns"),
+)
+
+deployment = section(
+    "Model and GPU",
+    option("--model", metavar="NAME", help="or a folder, config.json (llama-3.1-8b)"),
+    option("--gpu", metavar="NAME", help="see: simbatch list gpus (h100)"),
+    option("-tp", "--tensor-parallel-size", type=count, metavar="N", help="GPUs that share the model (1)"),
+    option("--dtype", metavar="NAME", help="of weights and arithmetic (auto)"),
+    option("--quantization", metavar="NAME", help="of weights: fp8, int8, int4, awq, none"),
+    option("--kv-cache-dtype", metavar="NAME", help="auto or fp8 (auto)"),
+    option("--gpu-memory-utilization", type=float, metavar="SHARE", help="of the GPU for the engine (0.92)"),
+    option(
+        "--num-gpu-blocks-override", "num_gpu_blocks", type=count, metavar="N", help="KV memory in blocks, not derived"
+    ),
+    option("--kv-tokens", type=count, metavar="N", help="KV memory in tokens, exactly"),
+    option("--price", "price_usd_per_hour", type=float, metavar="USD_PER_HOUR", help="per GPU, for the cost"),
+)
+
+system = section(
+    "System",
+    option("--system", metavar="NAME", help="see: simbatch list systems (vllm)"),
+    option("--scheduler", metavar="NAME", row="--scheduler, --memory NAME", help="override a part; or module:Class"),
+    option("--memory", metavar="NAME", hidden=True),
+    option("--max-num-seqs", type=count, metavar="N", help="sequences that run at once"),
+    option("--max-num-batched-tokens", type=count, metavar="N", help="tokens in an iteration"),
+    option("--max-num-active-seqs", type=count, metavar="N", help="the same for admission alone"),
+    option("--max-model-len", type=count, metavar="N", help="tokens of prompt and output together"),
+    option("--block-size", type=count, metavar="N", help="tokens in a KV block (16)"),
+    option("--watermark", type=float, metavar="SHARE", help="KV memory that admission leaves free (0)"),
+    option(
+        "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        default=None,
+        row="--[no-]enable-chunked-prefill",
+        help="compute prompts in pieces (yes)",
+    ),
+    option(
+        "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
+        default=None,
+        row="--[no-]scheduler-reserve-full-isl",
+        help="admit with room for the prompt (yes)",
+    ),
+    option("--batch-size", type=count, metavar="N", help="most in a static batch"),
+    option("--reserve", metavar="NAME", help="contiguous: max, pow2, oracle, limit"),
+    option("--placement", metavar="NAME", help="contiguous: buddy, first-fit, best-fit"),
+    option("--preemption-mode", row="--preemption-mode, --swap-space X", help="vllm-v0: recompute, swap; GiB a GPU"),
+    option("--swap-space", type=float, hidden=True),
+)
+
+limits = section(
+    "Limits on latency",
+    option(
+        "--ttft",
+        "ttft_s",
+        type=duration,
+        row="--ttft, --tpot, --e2e TIME",
+        help="first token, each, all: 500ms, 2s",
+    ),
+    option("--tpot", "tpot_s", type=duration, hidden=True),
+    option("--e2e", "e2e_s", type=duration, hidden=True),
+    option("--percentile", type=float, metavar="P", help="% of requests to keep all limits (90)"),
+    option("--require", is_flag=True, help="exit code 3 if they do not"),
+)
+
+running = section(
+    "Run",
+    option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),
+    option("--seed", type=seed, default="0", metavar="S", help="of arrivals and draws (0)"),
+    option("--step", is_flag=True, help="iterations one by one: slower, the same"),
+    option("-o", "--output", "folder", metavar="DIR", repeats=False, help="save all, and a file that repeats it"),
+    option("--json", "as_json", is_flag=True, repeats=False, help="one JSON object instead of text"),
+    option("-q", "--quiet", is_flag=True, repeats=False, help="no progress, no warnings"),
+)

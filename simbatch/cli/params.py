@@ -1,0 +1,62 @@
+"""How values are written on the command line: durations with a unit, counts as vLLM takes them, maps of columns.
+
+Each function takes the text after an option and raises click's error for it, which names the option.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import click
+
+from simbatch.errors import SimbatchError
+from simbatch.units import parse_duration_s
+
+_SCALES = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
+_COUNT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)([kKmM]?)")
+
+
+def duration(text: str) -> float:
+    """Seconds from ``500ms`` or ``2s``; a bare number is an error, not a guess."""
+    try:
+        return parse_duration_s(text)
+    except SimbatchError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def count(text: str) -> int:
+    """A whole number, also as vLLM's flags take it.
+
+    >>> count("4096"), count("4k"), count("4K")
+    (4096, 4000, 4096)
+    """
+    match = _COUNT.fullmatch(text.strip())
+    number = Fraction(match[1]) * _SCALES[match[2]] if match else None
+    if number is None or number.denominator != 1:
+        raise click.BadParameter(f"{text!r} is not a whole number. Write one such as 4096, 4k (4,000) or 4K (4,096).")
+    return int(number)
+
+
+def seed(text: str) -> int:
+    """A whole number from 0, for the generators of random numbers."""
+    if not text.strip().isdecimal():
+        raise click.BadParameter(f"{text!r} is not a seed. Give a whole number from 0.")
+    return int(text)
+
+
+def column_map(text: str) -> dict[str, str]:
+    """Our columns and the file's names for them.
+
+    >>> column_map("output_tokens=completion_tokens,arrival_s=ts")
+    {'output_tokens': 'completion_tokens', 'arrival_s': 'ts'}
+    """
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        ours, _, theirs = (piece.strip() for piece in part.partition("="))
+        if not ours or not theirs:
+            raise click.BadParameter(f"{part!r} is not OURS=FILE. Write for example output_tokens=completion_tokens.")
+        if ours in found:
+            raise click.BadParameter(f"{ours} is mapped twice. Leave one of the two out.")
+        found[ours] = theirs
+    return found

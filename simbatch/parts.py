@@ -1,0 +1,111 @@
+"""The parts of a system by name: built-ins, and anybody's own as ``module:Class``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from simbatch.errors import UsageError, unknown
+from simbatch.memory import ContiguousMemory, Memory, PagedMemory
+from simbatch.scheduler import Continuous, Naive, Orca, Sarathi, Scheduler, Static, VllmV0, VllmV1
+from simbatch.timing import LinearTiming, RooflineTiming, Timing
+
+if TYPE_CHECKING:
+    from simbatch.options import Setup
+
+SCHEDULERS: dict[str, Callable[[Setup], Scheduler]] = {
+    "naive": lambda setup: Naive(),
+    "static": lambda setup: Static(setup.options.batch_size),
+    "orca": lambda setup: Orca(),
+    "continuous": lambda setup: Continuous(),
+    "vllm-v0": lambda setup: VllmV0(setup.options.preemption_mode or "recompute", setup.swap_space_blocks),
+    "sarathi": lambda setup: Sarathi(setup.options.preemption_mode or "recompute", setup.swap_space_blocks),
+    "vllm": lambda setup: VllmV1(),
+}
+
+MEMORIES: dict[str, Callable[[Setup], Memory]] = {
+    "paged": lambda setup: PagedMemory(setup.kv_tokens // setup.block_size, setup.block_size),
+    "contiguous": lambda setup: ContiguousMemory(
+        setup.kv_tokens,
+        setup.options.reserve or "max",
+        setup.options.placement or "buddy",
+        setup.limits.max_model_len,
+    ),
+}
+
+TIMINGS = ("roofline", "linear:base_ms=5,token_us=20,context_ns=20")
+
+
+def make_scheduler(name: str, setup: Setup) -> Scheduler:
+    """A built-in by its name, or ``module:Class`` made without arguments."""
+    if name in SCHEDULERS:
+        return SCHEDULERS[name](setup)
+    made = _make(name, "scheduler", SCHEDULERS)
+    if not isinstance(made, Scheduler):
+        raise UsageError(f"{name} is not a scheduler. Derive its class from simbatch.Scheduler or simbatch.Continuous.")
+    return made
+
+
+def make_memory(name: str, setup: Setup) -> Memory:
+    """A built-in by its name, or ``module:Class`` made with (KV tokens, block size)."""
+    if name in MEMORIES:
+        return MEMORIES[name](setup)
+    made = _make(name, "memory", MEMORIES, setup.kv_tokens, setup.block_size)
+    lacking = [method for method in _MEMORY_METHODS if not hasattr(made, method)]
+    if lacking:
+        raise UsageError(
+            f"{name} is not a memory: it has no {', '.join(lacking)}. See simbatch.Memory for what it needs."
+        )
+    memory: Memory = made
+    return memory
+
+
+def make_timing(name: str, setup: Setup) -> Timing:
+    """``roofline``, ``linear:…``, or ``module:Class`` made with the deployment."""
+    if name.startswith("linear:"):
+        return LinearTiming.parse(name.removeprefix("linear:"))
+    if name == "roofline":
+        if setup.deployment is None:
+            raise UsageError(
+                "the roofline needs a model and a GPU. Give a Deployment, or a timing such as linear:base_ms=5."
+            )
+        return RooflineTiming(setup.deployment)
+    made = _make(name, "timing", TIMINGS, setup.deployment)
+    if not hasattr(made, "progression"):
+        raise UsageError(f"{name} is not a timing: it has no progression. See simbatch.Timing for what it needs.")
+    timing: Timing = made
+    return timing
+
+
+_MEMORY_METHODS = ("fits", "room", "take", "release", "join", "part", "end", "due", "grow", "headroom", "advance")
+
+
+def _make(path: str, kind: str, known: Iterable[str], *arguments: Any) -> Any:
+    """An object of the class that ``module:Class`` stands for; the current folder counts as a place for modules."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise unknown(kind, path, known, "module:Class is accepted too.")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(
+            f"{kind} {path!r}: the module {module_name!r} cannot be imported ({error}). "
+            "Give module:Class with a module in the current folder or one that is installed."
+        ) from error
+    made = getattr(module, attribute, None)
+    if not callable(made):
+        raise UsageError(f"{kind} {path!r}: {module_name} has no class {attribute!r}. Give module:Class.")
+    try:
+        inspect.signature(made).bind(*arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"{kind} {path!r}: it is made with {len(arguments)} arguments, which {attribute} does not take ({error}). "
+            "Give the others a default, or pass an object from Python."
+        ) from error
+    return made(*arguments)
