@@ -144,7 +144,7 @@ def test_what_it_was_made_of_may_change() -> None:
 
 
 def test_a_trace_survives_pickling() -> None:
-    trace = small(hash_ids=[[1, 2], None, [3]], hash_block_tokens=[16, None, 16]).at_rate(3)
+    trace = small(hash_ids=[[1, 2], None, [3]], hash_block_tokens=[8, None, 16]).at_rate(3)
     assert pickle.loads(pickle.dumps(trace)) == trace
 
 

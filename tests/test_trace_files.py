@@ -9,6 +9,7 @@ import io
 import runpy
 import time
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from simbatch.trace import Trace
 from simbatch.trace.columns import MAX_TOKENS
+from simbatch.trace.identity import FORMS
 from simbatch.units import MAX_PS, PS_PER_S
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,9 +30,27 @@ FORMATS = ["t.csv", "t.csv.gz", "t.jsonl", "t.jsonl.gz"]
 TOKENS = st.integers(1, MAX_TOKENS)
 TIMES_PS = st.one_of(st.integers(0, 5), st.integers(0, PS_PER_S), st.integers(0, MAX_PS))
 LABELS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=6)
-LISTS = st.one_of(
-    st.none(), st.lists(st.one_of(st.integers(0, 2**40), st.tuples(LABELS, st.integers(0, 9))), max_size=3)
-)
+
+
+def identity(draw: st.DrawFn, prompts: list[int]) -> dict[str, list[Any]]:
+    """Columns of prefix identity that fit *prompts*: each row in one of the forms, or in none."""
+    rows = [draw(st.sampled_from(["", *FORMS])) for _ in prompts]
+    names = ("prefix_group", "prefix_tokens", "hash_ids", "hash_block_tokens", "segments")
+    columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in names}
+    for row, form in enumerate(rows):
+        tokens = prompts[row]
+        if form == "prefix_group":
+            columns["prefix_group"][row] = draw(LABELS.filter(bool))
+            columns["prefix_tokens"][row] = draw(st.integers(0, tokens))
+        elif form == "hash_ids":
+            block = columns["hash_block_tokens"][row] = draw(TOKENS)
+            most = min(3, -(-tokens // block))
+            columns["hash_ids"][row] = draw(st.lists(st.integers(0, 2**40) | LABELS, max_size=most))
+        elif form == "segments":
+            cuts = sorted(draw(st.sets(st.integers(1, tokens), max_size=3)) | {0, tokens})
+            lengths = [after - before for before, after in pairwise(cuts)]
+            columns["segments"][row] = [[draw(LABELS), draw(st.integers(0, 9)), length] for length in lengths]
+    return columns
 
 
 @st.composite
@@ -49,21 +69,17 @@ def traces(draw: st.DrawFn) -> Trace:
         "session": LABELS,
         "turn": st.integers(0, 9),
         "think_ps": TIMES_PS,
-        "prefix_group": LABELS,
-        "prefix_tokens": st.one_of(st.none(), st.integers(0, 99)),
-        "hash_ids": LISTS,
-        "hash_block_tokens": st.one_of(st.none(), TOKENS),
-        "segments": LISTS,
     }
     columns = {name: column(cells) for name, cells in optional.items() if draw(st.booleans())}
     if "arrival_ps" in columns:
         columns["arrival_ps"].sort()
+    prompts = column(TOKENS)
+    if draw(st.booleans()):
+        columns |= identity(draw, prompts)
     if draw(st.booleans()):
         columns["id"] = draw(st.lists(LABELS.filter(bool), min_size=rows, max_size=rows, unique=True))
     provenance = tuple(draw(st.lists(LABELS, max_size=2)))
-    return Trace.from_columns(
-        columns, prompt_tokens=column(TOKENS), output_tokens=column(TOKENS), provenance=provenance
-    )
+    return Trace.from_columns(columns, prompt_tokens=prompts, output_tokens=column(TOKENS), provenance=provenance)
 
 
 @given(trace=traces(), file=st.sampled_from(FORMATS))
@@ -73,6 +89,10 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, trace: Trace, file: 
     back = Trace.load(tmp_path / file)
     assert back == trace
     assert list(back.requests()) == list(trace.requests())
+    for row in range(len(trace)):
+        segments = trace.segments(row)
+        assert back.segments(row) == segments
+        assert segments is None or sum(length for _, _, length in segments) == trace.prompt_tokens[row]
     first = (tmp_path / file).read_bytes()
     back.save(tmp_path / file)
     assert (tmp_path / file).read_bytes() == first

@@ -243,7 +243,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert str(error.value) == "t.parquet does not say what to write. End it in .csv, .csv.gz, .jsonl or .jsonl.gz."
     with pytest.raises(UsageError, match=r"t\.csv cannot be written \(No such file or directory\)\. Give a place"):
         trace.save(tmp_path / "missing" / "t.csv")
-    wide = Trace.from_columns(prompt_tokens=[1], output_tokens=[1], hash_ids=[list(range(40_000))])
+    wide = Trace.from_columns(
+        prompt_tokens=[40_000], output_tokens=[1], hash_ids=[list(range(40_000))], hash_block_tokens=[1]
+    )
     with pytest.raises(UsageError, match="hash_ids has a cell of 228,891 characters, and csv readers stop at 131,072"):
         wide.save(tmp_path / "t.csv")
     wide.save(tmp_path / "t.jsonl")
@@ -253,7 +255,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 VALID = [
     WHOLE.encode(),
     gzip.compress(WHOLE.encode(), mtime=0),
-    b'# c\n{"arrival_s":0.5,"prompt_tokens":10,"output_tokens":1,"hash_ids":[1,2],"session":"a"}\n',
+    b'# c\n{"arrival_s":0.5,"prompt_tokens":10,"output_tokens":1,"hash_ids":[1,2],"hash_block_tokens":8,"id":"a"}\n',
 ]
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from simbatch.errors import UsageError, unknown
 from simbatch.trace.columns import COLUMNS, MAX_TOKENS, NOT_GIVEN, PREFIX, REQUIRED, BadCell, Column, read_cells
+from simbatch.trace.identity import misfit
 from simbatch.units import MAX_PS
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ def _check_together(columns: Mapping[str, Any], name: str) -> None:
         if label in seen:
             raise _wrong(name, row, f"the id {label!r} occurs before, but every request needs its own")
         seen.add(label)
+    wrong = misfit(columns, columns["prompt_tokens"])
+    if wrong:
+        raise _wrong(name, *wrong)
 
 
 def _wrong(name: str, row: int, what: str) -> UsageError:

@@ -65,7 +65,7 @@ COLUMNS: dict[str, Column] = {
         Column("id", "ids", "label"),
     )
 }
-"""In the order in which they are written. The prefix columns are carried, not yet interpreted."""
+"""In the order in which they are written. What the prefix columns mean: `simbatch.trace.identity`."""
 
 REQUIRED = ("prompt_tokens", "output_tokens")
 PREFIX = tuple(name for name, column in COLUMNS.items() if column.field == "prefix")

@@ -16,6 +16,7 @@ from simbatch.errors import UsageError
 from simbatch.trace.columns import COLUMNS, BadCell, read_cells
 from simbatch.trace.container import read_content
 from simbatch.trace.header import match_columns
+from simbatch.trace.identity import misfit
 from simbatch.trace.rows import Chunk, Source, open_rows
 from simbatch.trace.table import Table, put_in_order, refuse_beyond_clock, refuse_twins, rows_text
 from simbatch.trace.write import TRANSFORM
@@ -94,6 +95,10 @@ class _Reader:
     def _append(self, lines: Iterable[int], rows: list[list[str]]) -> None:
         cells = list(zip(*rows, strict=True))
         read = [read_cells(column, cells[place], self._scale) for column, place in self._columns]
+        values_of = {column.name: values for (column, _), values in zip(self._columns, read, strict=True)}
+        wrong = misfit(values_of, values_of["prompt_tokens"])
+        if wrong:
+            raise BadCell(wrong[1])
         for (column, _), values in zip(self._columns, read, strict=True):
             if column.name == "arrival_s":
                 values = self._within_clock(values)

@@ -24,6 +24,7 @@ from simbatch.trace.build import Ints, checked, columns_of, fields_of, fingerpri
 from simbatch.trace.bundled import bundled_traces
 from simbatch.trace.columns import COLUMNS, NOT_GIVEN, scale_ps
 from simbatch.trace.files import read_table
+from simbatch.trace.identity import Segments, segments_of
 from simbatch.trace.write import write_table
 from simbatch.units import MAX_PS
 
@@ -233,6 +234,11 @@ class Trace:
                 else [None if most == NOT_GIVEN else most for most in self.max_tokens[rows].tolist()],
                 repeat(0) if self.priority is None else self.priority[rows].tolist(),
             )
+
+    def segments(self, row: int) -> Segments | None:
+        """Which tokens the prompt of *row* shares with whom; None: with nobody. See `simbatch.trace.identity`."""
+        id = str(row) if self.ids is None else self.ids[row]
+        return segments_of(self.prefix, row, id, int(self.prompt_tokens[row])) if self.prefix else None
 
     @property
     def rule(self) -> str | None:
