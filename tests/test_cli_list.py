@@ -11,9 +11,9 @@ from click.testing import Result
 
 import simbatch as sb
 from simbatch.cli import main
-from simbatch.cli.terminal import table
 from simbatch.limits import DEFAULT_PERCENTILE
 from simbatch.scheduler import Limits
+from simbatch.show.text import table
 from simbatch.systems import DEFAULT_SYSTEM
 from simbatch.version import __version__
 

@@ -13,7 +13,8 @@ from simbatch.errors import UsageError
 from simbatch.facts import Facts, facts_from
 from simbatch.limits import LatencyLimits, limits_met
 from simbatch.metrics import metrics
-from simbatch.show.summary import WIDTH, summary_text
+from simbatch.show.summary import summary_text
+from simbatch.show.text import WIDTH
 from simbatch.units import PS_PER_S
 
 # Anna (prompt 4, output 3) arrives at 0 s and Ben (prompt 2, output 1) at 1 s, while Anna's prompt

@@ -31,6 +31,7 @@ def list_verb(kind: str, as_json: bool) -> None:
     """The verb `list`."""
     from simbatch.cli import terminal
     from simbatch.errors import unknown
+    from simbatch.show.text import table
 
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
@@ -39,7 +40,7 @@ def list_verb(kind: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json(found)
     elif found:
-        terminal.write(terminal.table(list(columns), [[show(row) for show in columns.values()] for row in found]))
+        terminal.write(table(list(columns), [[show(row) for show in columns.values()] for row in found]))
     if not found:
         terminal.note(f"No {kind} come with this version.")
 

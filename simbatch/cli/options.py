@@ -25,8 +25,7 @@ traffic = section(
     option("--columns", type=column_map, metavar="OURS=FILE,..", help="the file's names of our columns"),
 )
 
-deployment = section(
-    "Model and GPU",
+_model = (
     option("--model", metavar="NAME", help="or a folder, config.json (llama-3.1-8b)"),
     option("--gpu", metavar="NAME", help="see: simbatch list gpus (h100)"),
     option("-tp", "--tensor-parallel-size", type=count, metavar="N", help="GPUs that share the model (1)"),
@@ -38,26 +37,29 @@ deployment = section(
         "--num-gpu-blocks-override", "num_gpu_blocks", type=count, metavar="N", help="KV memory in blocks, not derived"
     ),
     option("--kv-tokens", type=count, metavar="N", help="KV memory in tokens, exactly"),
+)
+deployment = section(
+    "Model and GPU",
+    *_model,
     option("--price", "price_usd_per_hour", type=float, metavar="USD_PER_HOUR", help="per GPU, for the cost"),
 )
 
-system = section(
-    "System",
-    option("--system", metavar="NAME", help="see: simbatch list systems (vllm)"),
-    option("--scheduler", metavar="NAME", row="--scheduler, --memory NAME", help="override a part; or module:Class"),
-    option("--memory", metavar="NAME", hidden=True),
+_sizes = (
     option("--max-num-seqs", type=count, metavar="N", help="sequences that run at once"),
     option("--max-num-batched-tokens", type=count, metavar="N", help="tokens in an iteration"),
-    option("--max-num-active-seqs", type=count, metavar="N", help="the same for admission alone"),
     option("--max-model-len", type=count, metavar="N", help="tokens of prompt and output together"),
     option("--block-size", type=count, metavar="N", help="tokens in a KV block (16)"),
-    option("--watermark", type=float, metavar="SHARE", help="KV memory that admission leaves free (0)"),
     option(
         "--enable-chunked-prefill/--no-enable-chunked-prefill",
         default=None,
         row="--[no-]enable-chunked-prefill",
         help="compute prompts in pieces (yes)",
     ),
+)
+_engine = (
+    *_sizes,
+    option("--max-num-active-seqs", type=count, metavar="N", help="max-num-seqs for admission alone"),
+    option("--watermark", type=float, metavar="SHARE", help="KV memory that admission leaves free (0)"),
     option(
         "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
         default=None,
@@ -65,14 +67,26 @@ system = section(
         help="admit with room for the prompt (yes)",
     ),
     option("--batch-size", type=count, metavar="N", help="most in a static batch"),
-    option("--reserve", metavar="NAME", help="contiguous: max, pow2, oracle, limit"),
     option("--placement", metavar="NAME", help="contiguous: buddy, first-fit, best-fit"),
     option("--preemption-mode", row="--preemption-mode, --swap-space X", help="vllm-v0: recompute, swap; GiB a GPU"),
     option("--swap-space", type=float, hidden=True),
 )
+system = section(
+    "System",
+    option("--system", metavar="NAME", help="see: simbatch list systems (vllm)"),
+    option("--scheduler", metavar="NAME", row="--scheduler, --memory NAME", help="override a part; or module:Class"),
+    option("--memory", metavar="NAME", hidden=True),
+    *_engine,
+    option("--reserve", metavar="NAME", help="contiguous: max, pow2, oracle, limit"),
+)
+systems = section(
+    "Systems",
+    option("--systems", metavar="A,B,..", help="names, schedulers as module:Class (all named ones)"),
+    *_engine,
+)
+capacity = section("Model and GPU", *_model, *_sizes)
 
-limits = section(
-    "Limits on latency",
+_limits = (
     option(
         "--ttft",
         "ttft_s",
@@ -83,15 +97,23 @@ limits = section(
     option("--tpot", "tpot_s", type=duration, hidden=True),
     option("--e2e", "e2e_s", type=duration, hidden=True),
     option("--percentile", type=float, metavar="P", help="% of requests to keep all limits (90)"),
+)
+limits = section(
+    "Limits on latency",
+    *_limits,
     option("--require", is_flag=True, help="exit code 3 if they do not"),
 )
+limits_to_show = section("Limits on latency", *_limits)
 
-running = section(
-    "Run",
+_running = (
     option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),
     option("--seed", type=seed, default="0", metavar="S", help="of arrivals and draws (0)"),
     option("--step", is_flag=True, help="iterations one by one: slower, the same"),
     option("-o", "--output", "folder", metavar="DIR", repeats=False, help="save all, and a file that repeats it"),
+)
+_output = (
     option("--json", "as_json", is_flag=True, repeats=False, help="one JSON object instead of text"),
     option("-q", "--quiet", is_flag=True, repeats=False, help="no progress, no warnings"),
 )
+running = section("Run", *_running, *_output)
+output = section("Output", *_output)

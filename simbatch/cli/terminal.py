@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,19 +32,6 @@ def warn(warnings: Iterable[str]) -> None:
     """One line for each of *warnings*."""
     for warning in warnings:
         note(f"Warning: {warning}")
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; those that hold figures only end aligned."""
-    columns = list(zip(heads, *rows, strict=True))
-    lines = zip(*(_aligned(column) for column in columns), strict=True)
-    return "\n".join("  ".join(line).rstrip() for line in lines)
-
-
-def _aligned(column: Sequence[str]) -> list[str]:
-    width = max(map(len, column))
-    figures = not "".join(column[1:]).strip("0123456789.,-")
-    return [cell.rjust(width) if figures else cell.ljust(width) for cell in column]
 
 
 @contextmanager

@@ -2,21 +2,19 @@
 
 Verdict and what binds, latencies with their limits, throughput and goodput, cost, memory, and where
 the numbers come from. Reads the JSON object of `simbatch.metrics` and nothing else, so a saved run
-shows the same. Plain text, at most `WIDTH` columns.
+shows the same. Plain text, as wide as `simbatch.show.text` allows.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from simbatch.limits import limits_met
+from simbatch.show.text import LABEL, line, number, paragraphs, percent, time
 from simbatch.stats import FIGURES
-from simbatch.units import show_number, show_s
+from simbatch.units import show_s
 
-WIDTH = 100
-_LABEL = 12
 _CELL = 9
 
 MEANING = {
@@ -44,9 +42,7 @@ def summary_text(metrics: dict[str, Any]) -> str:
     >>> summary_text(metrics(facts_from({}, {}))).splitlines()[1]
     '0 requests: 0 finished.'
     """
-    parts = (_verdict(metrics), _latency(metrics), _rates(metrics), _memory(metrics), _provenance(metrics))
-    blocks = ["\n".join(line for text in part for line in _wrapped(text)) for part in parts]
-    return "\n\n".join(block for block in blocks if block)
+    return paragraphs(_verdict(metrics), _latency(metrics), _rates(metrics), _memory(metrics), _provenance(metrics))
 
 
 def _verdict(metrics: dict[str, Any]) -> Iterator[str]:
@@ -55,7 +51,7 @@ def _verdict(metrics: dict[str, Any]) -> Iterator[str]:
     bound = {name: share for name, share in metrics["bound_by"].items() if share and name != "nothing"}
     if bound:
         worst = sorted(bound, key=lambda name: -bound[name])
-        causes = ", ".join(f"{_CAUSES[name]} {_percent(bound[name])}" for name in worst)
+        causes = ", ".join(f"{_CAUSES[name]} {percent(bound[name])}" for name in worst)
         yield f"The head of the queue was held back by {causes} of the time."
     elif metrics["bound_by"]["nothing"] is not None:
         yield "Nothing held the head of the queue back."
@@ -65,59 +61,59 @@ def _verdict(metrics: dict[str, Any]) -> Iterator[str]:
     if metrics["goodput"] is not None:
         found = metrics["goodput"]
         is_met = "MET" if limits_met(metrics) else "NOT MET"
-        yield f"Limits {is_met}: {_percent(found['share'])} keep all, {found['percentile']:g} % are to."
+        yield f"Limits {is_met}: {percent(found['share'])} keep all, {found['percentile']:g} % are to."
 
 
 def _latency(metrics: dict[str, Any]) -> Iterator[str]:
     found = metrics["goodput"]
     heads = [*FIGURES, "limit", "kept by"] if found else [*FIGURES]
-    yield "latency".ljust(_LABEL) + "".join(head.rjust(_CELL) for head in heads)
+    yield "latency".ljust(LABEL) + "".join(head.rjust(_CELL) for head in heads)
     for name, label in _LATENCIES.items():
-        cells = [_time(metrics["latency_s"][name][figure]) for figure in FIGURES]
+        cells = [time(metrics["latency_s"][name][figure]) for figure in FIGURES]
         if found and name in found["limits_s"]:
-            cells += [_time(found["limits_s"][name]), _percent(found["share_by_limit"][name])]
-        yield label.ljust(_LABEL) + "".join(cell.rjust(_CELL) for cell in cells)
+            cells += [time(found["limits_s"][name]), percent(found["share_by_limit"][name])]
+        yield label.ljust(LABEL) + "".join(cell.rjust(_CELL) for cell in cells)
 
 
 def _rates(metrics: dict[str, Any]) -> Iterator[str]:
     rates, found, cost, batch = metrics["throughput"], metrics["goodput"], metrics["cost"], metrics["batch"]
-    yield _line(
+    yield line(
         "throughput",
-        f"{_number(rates['requests_per_s'])} requests/s",
-        f"{_number(rates['output_tokens_per_s'])} output tokens/s",
-        f"{_number(rates['total_tokens_per_s'])} tokens/s in all",
+        f"{number(rates['requests_per_s'])} requests/s",
+        f"{number(rates['output_tokens_per_s'])} output tokens/s",
+        f"{number(rates['total_tokens_per_s'])} tokens/s in all",
     )
     if found:
-        share = f"{_percent(found['share'])} of requests keep all limits"
-        yield _line("goodput", f"{_number(found['requests_per_s'])} requests/s", share)
-    yield _line(
+        share = f"{percent(found['share'])} of requests keep all limits"
+        yield line("goodput", f"{number(found['requests_per_s'])} requests/s", share)
+    yield line(
         "batch",
-        f"{_number(batch['running_mean'])} running on average, {_number(batch['running_max'])} at most",
-        f"{_number(batch['waiting_mean'])} waiting",
+        f"{number(batch['running_mean'])} running on average, {number(batch['running_max'])} at most",
+        f"{number(batch['waiting_mean'])} waiting",
     )
     if cost:
-        yield _line(
+        yield line(
             "cost",
             f"${cost['usd_per_hour']:,.2f} per hour",
-            f"${_number(cost['usd_per_million_output_tokens'])} per million output tokens",
-            f"${_number(cost['usd_per_million_tokens'])} per million tokens",
+            f"${number(cost['usd_per_million_output_tokens'])} per million output tokens",
+            f"${number(cost['usd_per_million_tokens'])} per million tokens",
         )
 
 
 def _memory(metrics: dict[str, Any]) -> Iterator[str]:
     kv, requests = metrics["kv"], metrics["requests"]
     of_gpu = kv["gpu_memory_share"]
-    share = () if of_gpu is None else (f"{_percent(of_gpu)} of GPU memory",)
-    yield _line("KV memory", f"{kv['capacity_tokens']:,} tokens", *share, f"at most {_percent(kv['peak_share'])} held")
+    share = () if of_gpu is None else (f"{percent(of_gpu)} of GPU memory",)
+    yield line("KV memory", f"{kv['capacity_tokens']:,} tokens", *share, f"at most {percent(kv['peak_share'])} held")
     shown = ("live", "reserved", "internal", "external", "free")
-    yield _line("", *(f"{name} {_percent(kv[f'{name}_share'])}" for name in shown))
+    yield line("", *(f"{name} {percent(kv[f'{name}_share'])}" for name in shown))
     counts = {
         "preemptions": requests["preemptions"],
         "tokens computed again": requests["recomputed_tokens"],
         "found in the prefix cache": requests["cached_tokens"],
     }
     always = "preemptions"
-    yield _line("", *(f"{name} {count:,}" for name, count in counts.items() if count or name == always))
+    yield line("", *(f"{name} {count:,}" for name, count in counts.items() if count or name == always))
 
 
 def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
@@ -126,14 +122,14 @@ def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
     if trace:
         known = trace if isinstance(trace, dict) else {"name": trace}
         parts = [str(known.get("name", "?")), *map(str, known.get("transforms") or ())]
-        yield _line("trace", *parts)
+        yield line("trace", *parts)
         if known.get("rule"):
-            yield _line("", str(known["rule"]))
+            yield line("", str(known["rule"]))
     if isinstance(timing, dict):
-        yield _line("timing", *(str(timing[key]) for key in ("kind", "name") if timing.get(key)))
+        yield line("timing", *(str(timing[key]) for key in ("kind", "name") if timing.get(key)))
     version, seed = config.get("simbatch"), config.get("seed")
     simulated = [] if simulation["makespan_s"] is None else [f"{show_s(simulation['makespan_s'])} simulated"]
-    yield _line(
+    yield line(
         "run",
         *simulated,
         f"{simulation['iterations']:,} iterations in {show_s(simulation['wall_s'])}",
@@ -141,42 +137,8 @@ def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
         *([f"simbatch {version}"] if version else []),
     )
     if simulation.get("warmup_s"):
-        yield _line("warm-up", f"the first {show_s(simulation['warmup_s'])} are left out of everything but the verdict")
+        yield line("warm-up", f"the first {show_s(simulation['warmup_s'])} are left out of everything but the verdict")
     if config.get("command"):
-        yield _line("repeat", str(config["command"]))
+        yield line("repeat", str(config["command"]))
     for warning in metrics.get("warnings", ()):
-        yield _line("warning", warning)
-
-
-def _line(label: str, *parts: str) -> str:
-    return label.ljust(_LABEL) + " · ".join(parts)
-
-
-def _wrapped(text: str) -> list[str]:
-    """*text* within the width; what does not fit stands below the first part."""
-    if len(text) <= WIDTH:
-        return [text.rstrip()]
-    label, rest = text[:_LABEL], text[_LABEL:]
-    if label != label.rstrip().ljust(_LABEL):
-        return textwrap.wrap(text, WIDTH)
-    lines = textwrap.wrap(rest, WIDTH - _LABEL, break_on_hyphens=False)
-    return [(label if number == 0 else " " * _LABEL) + line for number, line in enumerate(lines)]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else show_number(value)
-
-
-def _percent(share: float | None) -> str:
-    """A share in per cent, never rounded to all or nothing when it is not."""
-    if share is None:
-        return "-"
-    if 0 < share < 0.001:
-        return "< 0.1 %"
-    if 0.999 < share < 1:
-        return "> 99.9 %"
-    return f"{share:.1%}".replace("%", " %")
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else show_s(seconds)
+        yield line("warning", warning)
