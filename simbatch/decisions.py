@@ -61,6 +61,7 @@ class DecisionLog:
                 "kv": memory.held,
                 "kv_end": None,
                 **scheduler.log_fields(plan),
+                **memory.log_fields(),
             }
         )
         self._added, self._preempted = [], []

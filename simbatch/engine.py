@@ -23,13 +23,15 @@ from simbatch.memory.base import Memory
 from simbatch.record import Recorder, Stretch
 from simbatch.request import Request, Sequence
 from simbatch.scheduler.base import Scheduler
-from simbatch.scheduler.plan import Plan
+from simbatch.scheduler.plan import Cause, Plan
 from simbatch.timing.base import Iteration, Timing
 from simbatch.units import MAX_PS, PS_PER_S
 
 _LATE = 1 << 40
 """Priority number of boundaries: after everything else of their instant."""
 _REPLICAS = 1 << 20
+_HELD_BACK_BY_HITS = (Cause.KV, Cause.TOKEN_BUDGET)
+"""Causes that a block found, or lost, can end without any other event."""
 _MOST_BARREN = 100
 """Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
 
@@ -146,7 +148,8 @@ class Engine:
             steady = plan.steady
             iterations = 1
             if steady and not self.step and not scheduler.asks_every_iteration:
-                iterations = min(holds, running.iterations_to_finish())
+                iterations = 1 if memory.caches and plan.held_back in _HELD_BACK_BY_HITS else holds
+                iterations = min(iterations, running.iterations_to_finish())
                 if iterations > 1:
                     iterations = 1 + memory.headroom(iterations - 1, plan.spare)
             took = _span(iterations, first, increment)
@@ -212,7 +215,7 @@ class Engine:
         stretch.tokens, stretch.sequences = work.tokens, work.sequences
         stretch.prefill_tokens, stretch.context_tokens = work.prefill_tokens, work.context_tokens
         stretch.gaps = stretch.live_growth = live_decoding
-        stretch.live = running.live_tokens
+        stretch.live = running.live_tokens - memory.shared_tokens
         stretch.held, stretch.internal = memory.held_tokens, memory.internal_tokens
         stretch.external = memory.external_tokens(waiting.head() if waiting else None)
         stretch.cause = int(plan.held_back)
@@ -262,6 +265,7 @@ class Engine:
             for sequence in leaving:
                 running.leave(sequence)
                 memory.release(sequence)
+                memory.forget(sequence)
         return finished
 
     def _watch(self, plan: Plan) -> None:

@@ -36,6 +36,13 @@ class Options:
     scheduler_reserve_full_isl: bool | None = None
     watermark: float | None = None
     """Share of the KV memory that admission leaves free."""
+    scheduling_policy: str | None = None
+    """fcfs or priority."""
+    long_prefill_token_threshold: int | None = None
+    long_prefill_token_threshold_adaptive: bool | None = None
+    prefill_schedule_interval: int | None = None
+    enable_prefix_caching: bool | None = None
+    """Find computed blocks again; only where the trace says which prompts are alike, or after a preemption."""
     reserve: str | None = None
     """Contiguous memory: max, pow2, oracle or limit."""
     placement: str | None = None
@@ -57,9 +64,18 @@ _COUNTS = (
     "kv_tokens",
     "num_gpu_blocks",
     "batch_size",
+    "prefill_schedule_interval",
 )
 DEPLOYMENT_OPTIONS = frozenset(field.name for field in fields(Deployment) if field.init)
-_OF_LIMITS = ("max_num_active_seqs", "scheduler_reserve_full_isl", "watermark")
+_OF_LIMITS = (
+    "max_num_active_seqs",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "scheduling_policy",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "prefill_schedule_interval",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,8 @@ class Setup:
     limits: Limits
     kv_tokens: int
     block_size: int
+    shares: bool
+    """Does the trace say which prompts are alike?"""
 
     @property
     def swap_space_blocks(self) -> int | None:
@@ -81,15 +99,17 @@ class Setup:
         return int(gib * _GIB / (self.block_size * self.deployment.kv_bytes_per_token_per_gpu))
 
 
-def set_up(system: System, deployment: Deployment | None, given: dict[str, Any]) -> Setup:
+def set_up(system: System, deployment: Deployment | None, given: dict[str, Any], shares: bool = False) -> Setup:
     """Decide every option of a run of *system* from what was *given* and, under it, from *deployment*.
+
+    *shares* says whether requests of the trace can share prompts.
 
     Raises UsageError for unknown names, for values out of range, and without a deployment when
     `kv_tokens` or `max_model_len` is missing.
     """
     _check(given)
     if deployment is None:
-        return _without_deployment(system, Options(**{**system.options, **given}))
+        return _without_deployment(system, Options(**{**system.options, **given}), shares)
     deployment = deployment.replace(**{name: value for name, value in given.items() if name in DEPLOYMENT_OPTIONS})
     defaults = {name: value for name, value in system.options.items() if name in DEPLOYMENT_OPTIONS}
     if system.prompt_sets_budget:
@@ -110,10 +130,10 @@ def set_up(system: System, deployment: Deployment | None, given: dict[str, Any])
         max_num_batched_tokens=deployment.limits.max_num_batched_tokens,
         enable_chunked_prefill=deployment.enable_chunked_prefill,
     )
-    return Setup(deployment, options, limits, kv_tokens, deployment.block_size)
+    return Setup(deployment, options, limits, kv_tokens, deployment.block_size, shares)
 
 
-def _without_deployment(system: System, options: Options) -> Setup:
+def _without_deployment(system: System, options: Options, shares: bool) -> Setup:
     """The sizes must be given, and limits that neither the user nor the system sets are no limits."""
     block_size = options.block_size or 16
     kv_tokens = options.kv_tokens
@@ -138,7 +158,7 @@ def _without_deployment(system: System, options: Options) -> Setup:
         max_num_batched_tokens=budget,
         enable_chunked_prefill=options.enable_chunked_prefill is not False,
     )
-    return Setup(None, options, limits, kv_tokens, block_size)
+    return Setup(None, options, limits, kv_tokens, block_size, shares)
 
 
 def _limits(system: System, options: Options, **values: Any) -> Limits:

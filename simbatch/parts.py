@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from simbatch.errors import UsageError, unknown
-from simbatch.memory import ContiguousMemory, Memory, PagedMemory
+from simbatch.memory import ContiguousMemory, Memory, PagedMemory, PrefixCachingMemory
 from simbatch.scheduler import Continuous, Naive, Orca, Sarathi, Scheduler, Static, VllmV0, VllmV1
 from simbatch.timing import LinearTiming, RooflineTiming, Timing
 
@@ -28,7 +28,7 @@ SCHEDULERS: dict[str, Callable[[Setup], Scheduler]] = {
 }
 
 MEMORIES: dict[str, Callable[[Setup], Memory]] = {
-    "paged": lambda setup: PagedMemory(setup.kv_tokens // setup.block_size, setup.block_size),
+    "paged": lambda setup: _paged(setup),
     "contiguous": lambda setup: ContiguousMemory(
         setup.kv_tokens,
         setup.options.reserve or "max",
@@ -36,6 +36,14 @@ MEMORIES: dict[str, Callable[[Setup], Memory]] = {
         setup.limits.max_model_len,
     ),
 }
+
+
+def _paged(setup: Setup) -> PagedMemory:
+    num_blocks = setup.kv_tokens // setup.block_size
+    if not setup.options.enable_prefix_caching:
+        return PagedMemory(num_blocks, setup.block_size)
+    return PrefixCachingMemory(num_blocks, setup.block_size, shares=setup.shares)
+
 
 TIMINGS = ("roofline", "linear:base_ms=5,token_us=20,context_ns=20")
 

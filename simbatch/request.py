@@ -26,6 +26,8 @@ class Request:
     """Most tokens the client allows; None means as many as fit the model's length."""
     priority: int = 0
     """Smaller is more important."""
+    segments: tuple[tuple[str, int, int], ...] | None = None
+    """What the prompt consists of, as (stream, start, length); None: like nobody else's."""
 
 
 class Sequence:
@@ -57,6 +59,7 @@ class Sequence:
         "rank",
         "recomputed_tokens",
         "resuming",
+        "segments",
     )
 
     def __init__(self, request: Request, max_model_len: int) -> None:
@@ -66,6 +69,7 @@ class Sequence:
         self.id = request.id
         self.arrival_ps = request.arrival_ps
         self.priority = request.priority
+        self.segments = request.segments
         self.prompt_tokens = request.prompt_tokens
         self.max_tokens = room if limit is None or limit > room else limit
         """Most outputs, the model's length considered: what the engine knows."""

@@ -69,7 +69,7 @@ def simulate(
     Raises UsageError for what cannot be set up and PolicyError for a policy that breaks its contract.
     """
     bundle = find_system(system)
-    setup = set_up(bundle, deployment, options)
+    setup = set_up(bundle, deployment, options, shares=bool(trace.prefix))
     policy = _scheduler(scheduler or bundle.scheduler, setup)
     policy.start(setup.limits)
     kv = _memory(memory or bundle.memory, setup)

@@ -3,5 +3,6 @@
 from simbatch.memory.base import Memory
 from simbatch.memory.contiguous import ContiguousMemory
 from simbatch.memory.paged import PagedMemory
+from simbatch.memory.prefix import PrefixCachingMemory
 
-__all__ = ["ContiguousMemory", "Memory", "PagedMemory"]
+__all__ = ["ContiguousMemory", "Memory", "PagedMemory", "PrefixCachingMemory"]

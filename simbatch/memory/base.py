@@ -15,6 +15,10 @@ class Memory(Protocol):
     """
 
     capacity_tokens: int
+    caches: bool
+    """Does it find again what was computed before?"""
+    shared_tokens: int
+    """Tokens that more than one sequence holds, counted for each holder but the first."""
 
     @property
     def free_tokens(self) -> int:
@@ -27,6 +31,14 @@ class Memory(Protocol):
 
     def reserve_room(self, share: float) -> int:
         """*share* of the memory in its own unit, rounded down: what `spare` in other calls is measured in."""
+        ...
+
+    def cached_tokens(self, sequence: Sequence) -> int:
+        """Tokens of a waiting *sequence* that need not be computed; a `room` or `take` that follows counts on them."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """*sequence* has left for good."""
         ...
 
     def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
@@ -91,6 +103,10 @@ class Memory(Protocol):
 
     def check(self, batch: Any) -> None:
         """Compare every count with a recount over *batch*; raises AssertionError. For tests."""
+        ...
+
+    def log_fields(self) -> dict[str, Any]:
+        """What a step log says about it beside the usual."""
         ...
 
     def describe(self) -> dict[str, Any]: ...

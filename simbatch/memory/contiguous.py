@@ -31,6 +31,9 @@ class ContiguousMemory:
     Raises UsageError for an unknown name, and when `max` could never be placed.
     """
 
+    caches = False
+    shared_tokens = 0
+
     def __init__(
         self,
         capacity_tokens: int,
@@ -96,6 +99,12 @@ class ContiguousMemory:
 
     def reserve_room(self, share: float) -> int:
         return int(share * self.capacity_tokens)
+
+    def cached_tokens(self, sequence: Sequence) -> int:
+        return 0
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
 
     # -- pieces ----------------------------------------------------------------------------------
 
@@ -189,6 +198,9 @@ class ContiguousMemory:
         assert held == self.held_tokens, (held, self.held_tokens)
         assert rounding == self.rounding_tokens, (rounding, self.rounding_tokens)
         assert internal == self.internal_tokens, (internal, self.internal_tokens)
+
+    def log_fields(self) -> dict[str, Any]:
+        return {}
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -18,6 +18,9 @@ from simbatch.request import Sequence
 class PagedMemory:
     """*num_blocks* usable blocks of *block_size* tokens each (vLLM's null block already left out)."""
 
+    caches = False
+    shared_tokens = 0
+
     def __init__(self, num_blocks: int, block_size: int = 16) -> None:
         if num_blocks < 1 or block_size < 1:
             raise UsageError(
@@ -59,6 +62,12 @@ class PagedMemory:
 
     def reserve_room(self, share: float) -> int:
         return int(share * self.num_blocks)
+
+    def cached_tokens(self, sequence: Sequence) -> int:
+        return 0
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
 
     # -- room taken explicitly -------------------------------------------------------------------
 
@@ -202,6 +211,9 @@ class PagedMemory:
         assert held == self.num_blocks - self.free_blocks, (held, self.free_blocks)
         assert 0 <= self.free_blocks <= self.num_blocks
         assert internal == self.internal_tokens, (internal, self.internal_tokens)
+
+    def log_fields(self) -> dict[str, Any]:
+        return {}
 
     def describe(self) -> dict[str, Any]:
         return {"name": "paged", "num_blocks": self.num_blocks, "block_size": self.block_size}

@@ -32,6 +32,14 @@ class Limits:
     """Admit only who has room for all of its known tokens, not just for the first chunk."""
     watermark: float = 0.0
     """Share of the memory that admission must leave free."""
+    scheduling_policy: str = "fcfs"
+    """fcfs, or priority: the smallest first."""
+    long_prefill_token_threshold: int = 0
+    """Most tokens that one request gets in an iteration; 0: no such limit."""
+    long_prefill_token_threshold_adaptive: bool = False
+    """May that limit grow when few requests are in the engine?"""
+    prefill_schedule_interval: int = 1
+    """Prompts are computed in every so many iterations only, as long as nobody waits for it."""
 
 
 class Scheduler:

@@ -34,7 +34,7 @@ class Continuous(Scheduler):
         return Fifo() if self.order is None else ByKey(self.order)
 
     def admit(self, sequence: Sequence, tokens: int, running: Batch, memory: Memory) -> bool:
-        """May *sequence*, the head of the queue, join and compute *tokens* now?
+        """May *sequence*, the head of the queue, join, and have *tokens* in the cache when the iteration ends?
 
         A False ends the admissions of this iteration, and counts as held back for KV memory.
         """
@@ -43,6 +43,19 @@ class Continuous(Scheduler):
     def victim(self, running: Batch) -> Sequence:
         """Who is preempted when somebody lacks room: the newest."""
         return running.newest()
+
+    def most_tokens(self, waiting: Queue, running: Batch) -> int | None:
+        """Most tokens that one sequence gets in this iteration; None: as many as the budget has."""
+        return None
+
+    def computes_prompts(self, running: Batch) -> bool:
+        """May this iteration compute prompts, or only decode?"""
+        return True
+
+    gives_tokens_back = True
+    """Do tokens already given to a victim return to the budget?"""
+    goes_on_after_itself = True
+    """When a sequence is its own victim, are those behind it still served?"""
 
     # -- the iteration ---------------------------------------------------------------------------
 
@@ -54,15 +67,19 @@ class Continuous(Scheduler):
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         plan = Plan(waiting, running, memory)
-        budget = self._go_on(plan)
+        prompts = self.computes_prompts(running)
+        most = self.most_tokens(waiting, running)
+        if most is None:
+            most = _UNLIMITED
+        budget = self._go_on(plan, most, prompts)
         if waiting:
             if plan.preempted:
                 plan.held_back = Cause.KV
             else:
-                self._let_in(plan, budget)
+                self._let_in(plan, budget, most, prompts)
         return plan
 
-    def _go_on(self, plan: Plan) -> int:
+    def _go_on(self, plan: Plan, most: int, prompts: bool) -> int:
         """Serve the running sequences in order of admission; returns the tokens left in the budget."""
         running = plan.running
         limit = self.limits.max_num_batched_tokens
@@ -70,24 +87,30 @@ class Continuous(Scheduler):
         if running.decoding > budget or not running.partial_last:
             plan.unpack()
         while not plan.decode():
+            if not self.goes_on_after_itself:
+                plan.unpack()
+                continue
             plan.preempt(self.victim(running))
         budget -= running.decoding
         for sequence in list(running.partial):
-            if sequence not in running:
-                continue
-            tokens = min(sequence.known - sequence.computed, budget)
-            if not tokens:
+            want = sequence.known - sequence.computed
+            tokens = min(want, most, budget)
+            if sequence not in running or not tokens or (want > 1 and not prompts):
                 continue
             while not plan.serve(sequence, tokens):
                 victim = self.victim(running)
-                budget += plan.preempt(victim)
+                given = plan.preempt(victim)
+                if self.gives_tokens_back:
+                    budget += given
                 if victim is sequence:
+                    if not self.goes_on_after_itself:
+                        return budget
                     break
             else:
                 budget -= tokens
         return budget
 
-    def _let_in(self, plan: Plan, budget: int) -> None:
+    def _let_in(self, plan: Plan, budget: int, most: int, prompts: bool) -> None:
         """Admit from the head of the queue until somebody is held back."""
         limits, waiting, running, memory = self.limits, plan.waiting, plan.running, plan.memory
         seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
@@ -96,13 +119,18 @@ class Continuous(Scheduler):
                 plan.held_back = Cause.MAX_NUM_SEQS
                 return
             sequence = waiting.head()
-            tokens = sequence.known - sequence.computed
+            found = memory.cached_tokens(sequence)
+            tokens = sequence.known - found
+            if tokens > 1 and not prompts:
+                plan.held_back = Cause.TOKEN_BUDGET
+                return
+            tokens = min(tokens, most)
             if tokens > budget:
                 if budget <= 0 or not limits.enable_chunked_prefill:
                     plan.held_back = Cause.TOKEN_BUDGET
                     return
                 tokens = budget
-            if not self.admit(sequence, tokens, running, memory) or not plan.admit(sequence, tokens):
+            if not self.admit(sequence, found + tokens, running, memory) or not plan.admit(sequence, tokens):
                 plan.held_back = Cause.KV
                 return
             budget -= tokens

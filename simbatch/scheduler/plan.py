@@ -87,8 +87,12 @@ class Plan:
 
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
-        if not self.memory.take(sequence, sequence.computed + tokens if hold is None else hold, spare):
+        found = self.memory.cached_tokens(sequence)
+        if not self.memory.take(sequence, found + tokens if hold is None else hold, spare):
             return False
+        sequence.computed = found
+        if sequence.first_scheduled_ps < 0:
+            sequence.cached_tokens = found
         self.waiting.remove(sequence)
         self.running.admit(sequence)
         self.chunks[sequence] = tokens

@@ -25,13 +25,7 @@ from simbatch.units import PS_PER_MS, PS_PER_NS
 
 _TIMES = {"first_sched_ns": "first_scheduled_ps", "first_token_ns": "first_token_ps", "finish_ns": "finished_ps"}
 _COUNTS = ("output_tokens", "preemptions", "cached_tokens")
-_NOT_MODELLED: Mapping[str, Any] = {
-    "enable_prefix_caching": False,
-    "policy": "fcfs",
-    "long_prefill_token_threshold": 0,
-    "prefill_schedule_interval": 1,
-    "async_scheduling": False,
-}
+_NOT_MODELLED: Mapping[str, Any] = {"async_scheduling": False}
 """Engine settings of the logs that decisions depend on and that are modelled at these values only."""
 
 
@@ -93,9 +87,16 @@ def _v1(name: str, engine: Mapping[str, Any]) -> dict[str, Any]:
         "enable_chunked_prefill",
         "scheduler_reserve_full_isl",
         "watermark",
+        "enable_prefix_caching",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "prefill_schedule_interval",
     )
-    kv_tokens = (engine["num_gpu_blocks"] - 1) * engine["block_size"]
-    return {"kv_tokens": kv_tokens, **{setting: engine[setting] for setting in settings}}
+    return {
+        "kv_tokens": (engine["num_gpu_blocks"] - 1) * engine["block_size"],
+        "scheduling_policy": engine["policy"],
+        **{setting: engine[setting] for setting in settings},
+    }
 
 
 def _v0(engine: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,6 +120,8 @@ def _trace(name: str, requests: Sequence[Mapping[str, Any]]) -> Trace:
         prompt_tokens=[r["prompt_len"] for r in ordered],
         output_tokens=[r["output_len"] for r in ordered],
         max_tokens=[r["max_tokens"] if "stop" in r else r["output_len"] for r in ordered],
+        priority=[r.get("priority", 0) for r in ordered],
+        segments=[tuple(map(tuple, r["segments"])) if "segments" in r else None for r in ordered],
     )
 
 
