@@ -29,6 +29,7 @@ class Batch:
         "clock",
         "decodes_first",
         "decoding",
+        "drained",
         "ended",
         "ended_origins",
         "last_decode_ps",
@@ -51,6 +52,8 @@ class Batch:
         self.ended: dict[Sequence, None] = {}
         """Decoding members that have finished but keep their seat (request-level batches)."""
         self.ended_origins = 0
+        self.drained: dict[Sequence, None] = {}
+        """Members that have all their tokens planned and wait, without decoding, for the last to come back."""
         self.live_padding_tokens = 0
         """Padding of the decoding members that have not ended."""
         self.last_decode_ps = -1
@@ -110,7 +113,8 @@ class Batch:
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a member in the cache, decoding or not."""
-        return sequence.computed if sequence in self.partial else self.clock - sequence.origin
+        explicit = sequence in self.partial or sequence in self.drained
+        return sequence.computed if explicit else self.clock - sequence.origin
 
     # -- coming and going ----------------------------------------------------------------------
 
@@ -160,10 +164,10 @@ class Batch:
 
     def unpack(self) -> list[Sequence]:
         """Every decoding member that has not ended becomes partial; returns them. `partial` keeps the order."""
-        decoding = [s for s in self.members if s not in self.partial and s not in self.ended]
+        decoding = [s for s in self.members if s not in self.partial and s not in self.ended and s not in self.drained]
         for sequence in decoding:
             self.part(sequence)
-        self.partial = {s: None for s in self.members if s not in self.ended}
+        self.partial = {s: None for s in self.members if s not in self.ended and s not in self.drained}
         return decoding
 
     def pause(self, since_ps: int) -> None:
@@ -180,10 +184,19 @@ class Batch:
             self._stop_decoding(sequence)
         elif sequence in self.partial:
             del self.partial[sequence]
+        elif sequence in self.drained:
+            del self.drained[sequence]
         else:
             self.part(sequence)
             del self.partial[sequence]
         del self.members[sequence]
+
+    def drain(self, sequence: Sequence) -> None:
+        """An ended member stops decoding; it keeps its seat until its last token has come back."""
+        del self.ended[sequence]
+        self.ended_origins -= sequence.origin
+        self._stop_decoding(sequence)
+        self.drained[sequence] = None
 
     def finished(self) -> list[Sequence]:
         """Decoding members that end at this clock, in order of admission; they are *ended* until they leave."""
@@ -198,7 +211,7 @@ class Batch:
 
     def check(self) -> None:
         """Compare every count with a recount; raises AssertionError. For tests."""
-        decoding = [s for s in self.members if s not in self.partial]
+        decoding = [s for s in self.members if s not in self.partial and s not in self.drained]
         assert len(decoding) == self.decoding, (len(decoding), self.decoding)
         assert sum(self.clock - s.origin for s in decoding) == self.context_tokens
         going = [s for s in decoding if s not in self.ended]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from simbatch.memory.base import Memory
@@ -22,6 +23,7 @@ class DecisionLog:
         self.steps: list[dict[str, Any]] = []
         self._added: list[str] = []
         self._preempted: list[str] = []
+        self._open: deque[dict[str, Any]] = deque()
 
     def added(self, sequence: Sequence) -> None:
         self._added.append(sequence.id)
@@ -30,7 +32,16 @@ class DecisionLog:
         """A plan that only threw somebody out takes no time; the next one tells of it."""
         self._preempted += [sequence.id for sequence in plan.preempted]
 
-    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int, scheduler: Scheduler) -> None:
+    def planned(
+        self,
+        plan: Plan,
+        work: Iteration,
+        memory: Memory,
+        start_ps: int,
+        scheduler: Scheduler,
+        planned_ps: int | None = None,
+    ) -> None:
+        """*plan* runs from *start_ps*; *planned_ps* tells when it was made where that may be earlier."""
         running = plan.running
         scheduled = []
         delivered = 0
@@ -38,7 +49,7 @@ class DecisionLog:
             if sequence in plan.chunks:
                 tokens, before = plan.chunks[sequence], sequence.computed
                 delivered += before + tokens == sequence.known
-            elif plan.decodes and sequence not in running.partial:
+            elif plan.decodes and sequence not in running.partial and sequence not in running.drained:
                 tokens, before = 1, running.computed(sequence)
                 delivered += sequence not in running.ended
             else:
@@ -47,7 +58,7 @@ class DecisionLog:
         self.steps.append(
             {
                 "i": len(self.steps),
-                "t0": nanoseconds(now_ps),
+                "t0": nanoseconds(start_ps),
                 "t1": None,
                 "add": self._added,
                 "sched": scheduled,
@@ -64,13 +75,17 @@ class DecisionLog:
                 **memory.log_fields(),
             }
         )
+        if planned_ps is not None:
+            self.steps[-1]["td"] = nanoseconds(planned_ps)
+        self._open.append(self.steps[-1])
         self._added, self._preempted = [], []
 
     def applied(self, finished: list[Sequence], memory: Memory, end_ps: int) -> None:
-        step = self.steps[-1]
+        """The oldest iteration planned has ended, and its tokens are there."""
+        step = self._open.popleft()
         step["t1"] = nanoseconds(end_ps)
         order = {id_: place for place, (id_, _, _) in enumerate(step["sched"])}
-        step["fin"] = sorted((sequence.id for sequence in finished), key=order.__getitem__)
+        step["fin"] = sorted((sequence.id for sequence in finished), key=lambda id_: order[id_])
         step["kv_end"] = memory.held
 
 

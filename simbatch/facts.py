@@ -72,6 +72,8 @@ class Facts:
     price_usd_per_hour: float | None = None
     """All GPUs together."""
     warnings: list[str] = field(default_factory=list)
+    planned_ahead: bool = False
+    """Were plans made while the batch before ran? Rows then do not tell when an arrival was first seen."""
     decisions: list[dict[str, Any]] | None = None
     """One entry per iteration with the fields of the golden logs; only of runs taken step by step."""
 

@@ -41,6 +41,8 @@ class Options:
     long_prefill_token_threshold: int | None = None
     long_prefill_token_threshold_adaptive: bool | None = None
     prefill_schedule_interval: int | None = None
+    async_scheduling: bool | None = None
+    """Plan the next batch while one still runs."""
     enable_prefix_caching: bool | None = None
     """Find computed blocks again; only where the trace says which prompts are alike, or after a preemption."""
     reserve: str | None = None

@@ -42,7 +42,8 @@ def _paged(setup: Setup) -> PagedMemory:
     num_blocks = setup.kv_tokens // setup.block_size
     if not setup.options.enable_prefix_caching:
         return PagedMemory(num_blocks, setup.block_size)
-    return PrefixCachingMemory(num_blocks, setup.block_size, shares=setup.shares)
+    lag = int(bool(setup.options.async_scheduling))
+    return PrefixCachingMemory(num_blocks, setup.block_size, shares=setup.shares, lag=lag)
 
 
 TIMINGS = ("roofline", "linear:base_ms=5,token_us=20,context_ns=20")

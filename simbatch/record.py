@@ -148,9 +148,11 @@ class Recorder:
 
     # -- stretches -------------------------------------------------------------------------------
 
-    def stretch(self, s: Stretch) -> None:
-        """Append *s*, or let it continue the row before."""
+    def stretch(self, s: Stretch, held_tokens: int) -> None:
+        """Append *s*, at the end of which *held_tokens* are held, or let it continue the row before."""
         k = s.iterations
+        if held_tokens > self.peak_held_tokens:
+            self.peak_held_tokens = held_tokens
         self.iterations += k
         s.live_integral = s.live * s.took_ps
         if k > 1:

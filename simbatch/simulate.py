@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
+from simbatch.async_engine import AsyncEngine
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
 from simbatch.engine import Engine
@@ -79,7 +80,8 @@ def simulate(
     recorder = Recorder(len(trace), kv.capacity_tokens, on_progress)
     if step and log is None:
         log = DecisionLog()
-    engine = Engine(env, policy, kv, clock, recorder, step=step, log=log)
+    engine_class = AsyncEngine if setup.options.async_scheduling else Engine
+    engine = engine_class(env, policy, kv, clock, recorder, step=step, log=log)
     env.process(replay(env, trace.requests(), engine.submit))
     started = time.perf_counter()
     env.run()
@@ -138,6 +140,7 @@ def _facts(
         gpu_memory_share=None if deployment is None else deployment.kv_cache_bytes / deployment.gpu_memory_bytes,
         price_usd_per_hour=None if deployment is None else deployment.usd_per_hour,
         warnings=_warnings(trace, recorder, deployment),
+        planned_ahead=bool(setup.options.async_scheduling),
         decisions=None if log is None else log.steps,
     )
 

@@ -37,6 +37,10 @@ class Memory(Protocol):
         """Tokens of a waiting *sequence* that need not be computed; a `room` or `take` that follows counts on them."""
         ...
 
+    def complete(self, sequence: Sequence) -> None:
+        """All tokens of a running *sequence*, which was planned ahead of them, have come back."""
+        ...
+
     def forget(self, sequence: Sequence) -> None:
         """*sequence* has left for good."""
         ...

@@ -66,6 +66,9 @@ class PagedMemory:
     def cached_tokens(self, sequence: Sequence) -> int:
         return 0
 
+    def complete(self, sequence: Sequence) -> None:
+        pass
+
     def forget(self, sequence: Sequence) -> None:
         pass
 

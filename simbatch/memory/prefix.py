@@ -34,16 +34,24 @@ class PrefixCachingMemory(PagedMemory):
     """*shares*: can requests quote each other? If not, only a preempted one finds blocks, its own.
 
     *unhashed_first*: are released blocks without a key the next to be reused (vLLM 0.33), or do
-    they queue behind all others (0.11)?
+    they queue behind all others (0.11)? *lag*: by how many iterations does a plan run ahead of the
+    tokens it counts on? A block that such a token completes becomes findable so much later.
     """
 
     caches = True
 
     def __init__(
-        self, num_blocks: int, block_size: int = 16, *, shares: bool = True, unhashed_first: bool = True
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        shares: bool = True,
+        unhashed_first: bool = True,
+        lag: int = 0,
     ) -> None:
         super().__init__(num_blocks, block_size)
         self.unhashed_first = unhashed_first
+        self.lag = lag
         self.shared_tokens = 0
         """Tokens that more than one sequence holds, counted for each holder but the first."""
         self._contents = Contents(block_size, shares)
@@ -171,6 +179,9 @@ class PrefixCachingMemory(PagedMemory):
                 self._idle[block] = None
         return blocks
 
+    def complete(self, sequence: Sequence) -> None:
+        self._enter(sequence, self._tables[sequence], sequence.final_computed // self.block_size)
+
     def forget(self, sequence: Sequence) -> None:
         self._content.pop(sequence, None)
 
@@ -204,8 +215,9 @@ class PrefixCachingMemory(PagedMemory):
         self._found_for = None
         for sequence in _in_order(self._decoders[clock % size]):
             self._tables[sequence].append(self._pop())
-        for sequence in _in_order(self._decoders[(clock + 1) % size]):
-            self._enter(sequence, self._tables[sequence], (clock + 1 - sequence.origin) // size)
+        full = clock + 1 - self.lag
+        for sequence in _in_order(self._decoders[full % size]):
+            self._enter(sequence, self._tables[sequence], (full - sequence.origin) // size)
 
     def check(self, batch: Any) -> None:
         users: dict[Block, int] = {}

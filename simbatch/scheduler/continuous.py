@@ -76,7 +76,7 @@ class Continuous(Scheduler):
             if plan.preempted:
                 plan.held_back = Cause.KV
             else:
-                self._let_in(plan, budget, most, prompts)
+                self._let_in(plan, budget, most, prompts, now_ps)
         return plan
 
     def _go_on(self, plan: Plan, most: int, prompts: bool) -> int:
@@ -110,27 +110,38 @@ class Continuous(Scheduler):
                 budget -= tokens
         return budget
 
-    def _let_in(self, plan: Plan, budget: int, most: int, prompts: bool) -> None:
-        """Admit from the head of the queue until somebody is held back."""
-        limits, waiting, running, memory = self.limits, plan.waiting, plan.running, plan.memory
-        seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
-        while waiting:
-            if seats is not None and len(running) >= seats:
-                plan.held_back = Cause.MAX_NUM_SEQS
-                return
+    def _let_in(self, plan: Plan, budget: int, most: int, prompts: bool, now_ps: int) -> None:
+        """Admit from the head of the queue until somebody is held back.
+
+        Who was preempted with a token on the way is passed over until it has come.
+        """
+        waiting = plan.waiting
+        passed_over = []
+        while waiting and not plan.held_back:
             sequence = waiting.head()
-            found = memory.cached_tokens(sequence)
-            tokens = sequence.known - found
-            if tokens > 1 and not prompts:
-                plan.held_back = Cause.TOKEN_BUDGET
-                return
-            tokens = min(tokens, most)
-            if tokens > budget:
-                if budget <= 0 or not limits.enable_chunked_prefill:
-                    plan.held_back = Cause.TOKEN_BUDGET
-                    return
-                tokens = budget
-            if not self.admit(sequence, found + tokens, running, memory) or not plan.admit(sequence, tokens):
-                plan.held_back = Cause.KV
-                return
-            budget -= tokens
+            if sequence.last_token_ps > now_ps:
+                waiting.remove(sequence)
+                passed_over.append(sequence)
+            else:
+                budget -= self._admit_head(plan, sequence, budget, most, prompts)
+        for sequence in reversed(passed_over):
+            waiting.put_back(sequence)
+
+    def _admit_head(self, plan: Plan, sequence: Sequence, budget: int, most: int, prompts: bool) -> int:
+        """Admit *sequence* and return its tokens, or say in the plan what holds it back."""
+        limits, running, memory = self.limits, plan.running, plan.memory
+        seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
+        if seats is not None and len(running) >= seats:
+            plan.held_back = Cause.MAX_NUM_SEQS
+            return 0
+        found = memory.cached_tokens(sequence)
+        tokens = min(sequence.known - found, most)
+        whole = limits.enable_chunked_prefill or tokens <= budget
+        if budget <= 0 or not whole or (sequence.known - found > 1 and not prompts):
+            plan.held_back = Cause.TOKEN_BUDGET
+            return 0
+        tokens = min(tokens, budget)
+        if not self.admit(sequence, found + tokens, running, memory) or not plan.admit(sequence, tokens):
+            plan.held_back = Cause.KV
+            return 0
+        return tokens

@@ -109,8 +109,10 @@ class Plan:
         Returns the tokens that this plan had already given it. Without *put_back* the policy puts
         it back into the queue itself before the plan is done.
         """
-        partial = sequence in self.running.partial
-        given = self.chunks.pop(sequence, 0) if partial else int(self.decodes)
+        if sequence in self.running.partial or sequence in self.running.drained:
+            given = self.chunks.pop(sequence, 0)
+        else:
+            given = int(self.decodes)
         self.running.leave(sequence)
         self.memory.release(sequence)
         sequence.computed = 0

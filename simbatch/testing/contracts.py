@@ -52,8 +52,16 @@ class World:
 class Audit(DecisionLog):
     """A step log that recounts batch and memory after every plan and every iteration."""
 
-    def planned(self, plan: Plan, work: Iteration, memory: Memory, now_ps: int, scheduler: Scheduler) -> None:
-        super().planned(plan, work, memory, now_ps, scheduler)
+    def planned(
+        self,
+        plan: Plan,
+        work: Iteration,
+        memory: Memory,
+        start_ps: int,
+        scheduler: Scheduler,
+        planned_ps: int | None = None,
+    ) -> None:
+        super().planned(plan, work, memory, start_ps, scheduler, planned_ps)
         self.running = plan.running
         memory.check(plan.running)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simbatch.decisions import nanoseconds
-from simbatch.errors import SimbatchError, UsageError
+from simbatch.errors import UsageError
 from simbatch.facts import FINISHED
 from simbatch.result import Result
 from simbatch.scheduler import Sarathi, VllmV0
@@ -25,8 +25,6 @@ from simbatch.units import PS_PER_MS, PS_PER_NS
 
 _TIMES = {"first_sched_ns": "first_scheduled_ps", "first_token_ns": "first_token_ps", "finish_ns": "finished_ps"}
 _COUNTS = ("output_tokens", "preemptions", "cached_tokens")
-_NOT_MODELLED: Mapping[str, Any] = {"async_scheduling": False}
-"""Engine settings of the logs that decisions depend on and that are modelled at these values only."""
 
 
 def replay_golden(steps_file: str | Path) -> str | None:
@@ -59,7 +57,7 @@ def replay_case(case: Mapping[str, Any], step_time_ns: Mapping[str, int] | None 
     if times is None:
         raise UsageError(f"{case['name']} does not say how long a step takes. Give step_time_ns.")
     trace = _trace(case["name"], case["requests"])
-    setup = _v0(case["engine"]) if "num_cpu_blocks" in case["engine"] else _v1(case["name"], case["engine"])
+    setup = _v0(case["engine"]) if "num_cpu_blocks" in case["engine"] else _v1(case["engine"])
     setup["timing"] = LinearTiming(
         base_ms=times["base"] * PS_PER_NS / PS_PER_MS,
         token_us=times["per_scheduled_token"] / 1000,
@@ -73,11 +71,8 @@ def replay_case(case: Mapping[str, Any], step_time_ns: Mapping[str, int] | None 
     )
 
 
-def _v1(name: str, engine: Mapping[str, Any]) -> dict[str, Any]:
+def _v1(engine: Mapping[str, Any]) -> dict[str, Any]:
     """How `simulate` is called for the engine settings of a V1 log; one of its blocks is the null block."""
-    for setting, modelled in _NOT_MODELLED.items():
-        if engine.get(setting, modelled) != modelled:
-            raise SimbatchError(f"{name}: {setting}={engine[setting]!r} is not modelled. Replay a log without it.")
     settings = (
         "block_size",
         "max_model_len",
@@ -88,6 +83,7 @@ def _v1(name: str, engine: Mapping[str, Any]) -> dict[str, Any]:
         "scheduler_reserve_full_isl",
         "watermark",
         "enable_prefix_caching",
+        "async_scheduling",
         "long_prefill_token_threshold",
         "long_prefill_token_threshold_adaptive",
         "prefill_schedule_interval",

@@ -1,0 +1,106 @@
+"""Asynchronous scheduling: the next batch is planned while one still runs.
+
+Two batches are in flight. The plan for batch n + 1 is made when batch n - 1 has ended and batch n
+begins, and counts the tokens of batch n as if they were there. So what arrives during batch n is
+first served in batch n + 2, and memory is given back one batch later. A stop by length is foreseen
+and costs nothing; a stop by token is not: the request is in one batch more, for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from simbatch.engine import Engine
+from simbatch.progression import iterations_by, span
+from simbatch.record import Stretch
+from simbatch.request import Sequence
+from simbatch.scheduler.plan import Plan
+
+
+class AsyncEngine(Engine):
+    """An engine with two batches in flight. State is that of the last plan; outputs come when a batch ends."""
+
+    plans_ahead = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._busy_until = 0
+        """End of the last batch planned."""
+        self._unprocessed: deque[tuple[int, list[Sequence]]] = deque()
+        """Batches whose outputs are still to come, if they matter: (end, who gets its last token)."""
+
+    def _serve(self) -> Generator[simpy.Event, Any, None]:
+        while True:
+            if not self._busy() and not self._unprocessed:
+                yield self._sleep()
+                self.now_ps = int(self.env.now)
+            plan = self._decide()
+            if plan is None:
+                if self._busy_until > self.now_ps:
+                    yield self._late(self._busy_until, self._apply_priority)
+                else:
+                    yield self._sleep()
+                self.now_ps = int(self.env.now)
+            else:
+                stretch = self._begin(plan, max(self.now_ps, self._busy_until))
+                if not self._unprocessed:
+                    self._run_ahead(plan, stretch)
+                if self._must_wait(stretch):
+                    yield from self._wait(stretch)
+                self.now_ps = self._boundary_of(stretch)
+                self._busy_until = stretch.start_ps + stretch.took_ps
+                ended = self._apply(plan, stretch)
+                for sequence in ended:
+                    if sequence.output_tokens == sequence.max_tokens:
+                        self.running.drain(sequence)
+                        self.memory.part(sequence)
+                if ended or self.log is not None:
+                    self._unprocessed.append((self._busy_until, ended))
+            self._process_outputs()
+            if self.feedback:
+                yield self._late(self.now_ps, self._plan_priority)
+
+    def _process_outputs(self) -> None:
+        """Batches that have ended by now have delivered their tokens."""
+        while self._unprocessed and self._unprocessed[0][0] <= self.now_ps:
+            end, finished = self._unprocessed.popleft()
+            self._finish(finished, end)
+            if self.log is not None:
+                self.log.applied(finished, self.memory, end)
+
+    def _finish(self, finished: list[Sequence], at_ps: int) -> None:
+        self._report(finished, at_ps)
+        for sequence in finished:
+            if sequence in self.running:
+                self.memory.complete(sequence)
+                self.running.leave(sequence)
+                self.memory.release(sequence)
+            else:  # preempted while its last token was on the way
+                self.waiting.remove(sequence)
+            self.memory.forget(sequence)
+
+    def _begin(self, plan: Plan, start_ps: int) -> Stretch:
+        stretch = super()._begin(plan, start_ps)
+        for _, finishing in self._unprocessed:
+            for sequence in finishing:
+                # Planned with, although it ends as the stretch begins.
+                if sequence in self.running:
+                    stretch.live += sequence.final_computed
+                else:
+                    stretch.waiting -= 1
+        return stretch
+
+    def _boundary_of(self, stretch: Stretch) -> int:
+        """The plan after *stretch* is made when its last batch begins."""
+        return stretch.start_ps + span(stretch.iterations - 1, stretch.first_ps, stretch.increment_ps)
+
+    def _iterations_at(self, stretch: Stretch, elapsed_ps: int) -> int:
+        """The batch in flight, and the one behind it."""
+        return 1 + (iterations_by(elapsed_ps, stretch.first_ps, stretch.increment_ps) if elapsed_ps > 0 else 0)
+
+    def _must_wait(self, stretch: Stretch) -> bool:
+        return super()._must_wait(stretch) or (self.feedback and bool(self._unprocessed))
