@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from simbatch.errors import UsageError, unknown
-from simbatch.memory import ContiguousMemory, Memory, PagedMemory, PrefixCachingMemory
+from simbatch.memory import ContiguousMemory, Memory, OwnPrefixMemory, PagedMemory, PrefixCachingMemory
 from simbatch.scheduler import Continuous, Naive, Orca, Sarathi, Scheduler, Static, VllmV0, VllmV1
 from simbatch.timing import LinearTiming, RooflineTiming, Timing
 
@@ -43,7 +43,8 @@ def _paged(setup: Setup) -> PagedMemory:
     if not setup.options.enable_prefix_caching:
         return PagedMemory(num_blocks, setup.block_size)
     lag = int(bool(setup.options.async_scheduling))
-    return PrefixCachingMemory(num_blocks, setup.block_size, shares=setup.shares, lag=lag)
+    kind = PrefixCachingMemory if setup.shares else OwnPrefixMemory
+    return kind(num_blocks, setup.block_size, lag=lag)
 
 
 TIMINGS = ("roofline", "linear:base_ms=5,token_us=20,context_ns=20")

@@ -2,7 +2,8 @@
 
 from simbatch.memory.base import Memory
 from simbatch.memory.contiguous import ContiguousMemory
+from simbatch.memory.own_prefix import OwnPrefixMemory
 from simbatch.memory.paged import PagedMemory
 from simbatch.memory.prefix import PrefixCachingMemory
 
-__all__ = ["ContiguousMemory", "Memory", "PagedMemory", "PrefixCachingMemory"]
+__all__ = ["ContiguousMemory", "Memory", "OwnPrefixMemory", "PagedMemory", "PrefixCachingMemory"]

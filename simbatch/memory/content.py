@@ -7,7 +7,6 @@ Keys are interned, so equal prefixes have one key object, and forgotten when nob
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 from simbatch.request import Sequence
@@ -26,11 +25,10 @@ class Key:
 
 
 class Contents:
-    """The keys of one memory. *shares*: can a prompt quote another's at all? If not, keys are just counted."""
+    """The keys of one memory."""
 
-    def __init__(self, block_size: int, shares: bool) -> None:
+    def __init__(self, block_size: int) -> None:
         self.block_size = block_size
-        self.shares = shares
         self._known: WeakValueDictionary[tuple[int, tuple[Run, ...]], Key] = WeakValueDictionary()
 
     def of(self, sequence: Sequence) -> Content:
@@ -49,23 +47,17 @@ class Contents:
 class Content:
     """The keys of one sequence's blocks, made as they are asked for."""
 
-    __slots__ = ("_at", "_contents", "_keys", "_run", "_runs", "_sequence")
+    __slots__ = ("_at", "_contents", "_keys", "_run", "_runs")
 
     def __init__(self, contents: Contents, sequence: Sequence) -> None:
         self._contents = contents
-        self._sequence = sequence
         self._keys: list[Key] = []
         self._run = self._at = 0
-        self._runs: list[Run] = []
-        if contents.shares:
-            prompt = sequence.segments or ((f"r:{sequence.id}", 0, sequence.prompt_tokens),)
-            outputs = (f"o{sequence.id}", 0, sequence.output_tokens)
-            self._runs = [*prompt, outputs]
+        prompt = sequence.segments or ((f"r:{sequence.id}", 0, sequence.prompt_tokens),)
+        self._runs: list[Run] = [*prompt, (f"o{sequence.id}", 0, sequence.output_tokens)]
 
-    def key(self, block: int) -> Hashable:
+    def key(self, block: int) -> Key:
         """The key of full block number *block*, from 0."""
-        if not self._contents.shares:
-            return self._sequence.index, block
         while len(self._keys) <= block:
             self._keys.append(self._next())
         return self._keys[block]

@@ -12,10 +12,9 @@ has a key and nobody holds it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Any
 
-from simbatch.memory.content import Content, Contents
+from simbatch.memory.content import Content, Contents, Key
 from simbatch.memory.paged import PagedMemory
 from simbatch.request import Sequence
 
@@ -26,12 +25,12 @@ class Block:
     __slots__ = ("key", "users")
 
     def __init__(self) -> None:
-        self.key: Hashable | None = None
+        self.key: Key | None = None
         self.users = 1
 
 
 class PrefixCachingMemory(PagedMemory):
-    """*shares*: can requests quote each other? If not, only a preempted one finds blocks, its own.
+    """Requests may quote each other's prompts and answers; see `OwnPrefixMemory` where they do not.
 
     *unhashed_first*: are released blocks without a key the next to be reused (vLLM 0.33), or do
     they queue behind all others (0.11)? *lag*: by how many iterations does a plan run ahead of the
@@ -45,7 +44,6 @@ class PrefixCachingMemory(PagedMemory):
         num_blocks: int,
         block_size: int = 16,
         *,
-        shares: bool = True,
         unhashed_first: bool = True,
         lag: int = 0,
     ) -> None:
@@ -54,12 +52,12 @@ class PrefixCachingMemory(PagedMemory):
         self.lag = lag
         self.shared_tokens = 0
         """Tokens that more than one sequence holds, counted for each holder but the first."""
-        self._contents = Contents(block_size, shares)
+        self._contents = Contents(block_size)
         self._anonymous = num_blocks
         """Free blocks without content, next to be taken."""
         self._idle: OrderedDict[Block, None] = OrderedDict()
         """Free blocks behind them, in the order in which they will be taken."""
-        self._cached: dict[Hashable, list[Block]] = {}
+        self._cached: dict[Key, list[Block]] = {}
         """Blocks by content, the one entered first in front."""
         self._tables: dict[Sequence, list[Block]] = {}
         self._content: dict[Sequence, Content] = {}
@@ -136,6 +134,7 @@ class PrefixCachingMemory(PagedMemory):
         return Block()
 
     def _forget(self, block: Block) -> None:
+        assert block.key is not None
         copies = self._cached[block.key]
         copies.remove(block)
         if not copies:
