@@ -21,6 +21,9 @@ from simbatch.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from simbatch import testing
+    from simbatch.answers.capacity import Capacity, capacity
+    from simbatch.answers.compare import compare
+    from simbatch.answers.comparison import Comparison
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
     from simbatch.memory import Memory, PagedMemory
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GPU",
+    "Capacity",
     "Cause",
+    "Comparison",
     "Continuous",
     "DecisionLog",
     "Deployment",
@@ -55,11 +60,16 @@ __all__ = [
     "Trace",
     "UsageError",
     "VllmV1",
+    "capacity",
+    "compare",
     "simulate",
     "testing",
 ]
 
 _HOMES = {
+    "simbatch.answers.capacity": ("Capacity", "capacity"),
+    "simbatch.answers.compare": ("compare",),
+    "simbatch.answers.comparison": ("Comparison",),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
     "simbatch.memory": ("Memory", "PagedMemory"),

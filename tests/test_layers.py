@@ -27,8 +27,8 @@ LAYERS = (
 )
 """Files and folders of the package; each imports from layers above it in this list, or from itself."""
 
-LATE = {("result", "show")}
-"""A result shows itself, and imports what draws it when asked to."""
+LATE = {("result", "show"), ("answers", "show")}
+"""Results and answers show themselves, and import what draws them when asked to."""
 
 SIMPY = {"workload", "engine", "simulate", "testing"}
 HEAVY = {"pandas", "scipy", "matplotlib", "datasets", "tqdm", "rich", "joblib", "jinja2", "pyarrow"}

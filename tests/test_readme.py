@@ -1,4 +1,6 @@
-"""The README does what it says: its blocks are run in order in one empty folder, and what they print is compared.
+"""The README and some pages of docs/ do what they say: their blocks are run, and what they print is compared.
+
+The blocks of a page are run in order in one empty folder.
 
 Blocks marked ``bash`` run with the installed `simbatch`, blocks marked ``python`` in one session; one that
 opens with a comment such as ``# name.py`` is written to that file as well. A ``text`` block after
@@ -20,6 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+PAGES = [README, ROOT / "docs" / "capacity.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r"(iterations in )[\d.,]+ (?:ns|µs|ms|s)\b")
 
@@ -27,8 +30,8 @@ Block = tuple[str, str, int, int]
 """What it is marked as, what it holds, and where that begins and ends."""
 
 
-def blocks() -> list[Block]:
-    text = README.read_text(encoding="utf-8")
+def blocks(page: Path = README) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
     return [(found[1], found[2], found.start(2), found.end(2)) for found in BLOCK.finditer(text)]
 
 
@@ -36,13 +39,14 @@ def sh_blocks() -> list[str]:
     return [content.strip() for kind, content, _, _ in blocks() if kind == "sh"]
 
 
-def test_the_readme_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     session: dict[str, object] = {"__name__": "readme"}
     printed, wrong = "", []
-    for kind, content, start, end in blocks():
+    for kind, content, start, end in blocks(page):
         if kind == "bash":
             printed = run_bash(content, tmp_path)
         elif kind == "python":
@@ -51,7 +55,7 @@ def test_the_readme_does_what_it_says(tmp_path: Path, monkeypatch: pytest.Monkey
             wrong.append((start, end, content, printed))
         assert kind in ("bash", "python", "text", "sh"), f"nobody runs a block marked {kind!r}"
     if os.environ.get("SIMBATCH_REWRITE_README"):
-        rewrite([(start, end, printed) for start, end, _, printed in wrong])
+        rewrite(page, [(start, end, printed) for start, end, _, printed in wrong])
     for _, _, content, printed in wrong:
         assert content == printed
 
@@ -74,15 +78,15 @@ def run_python(content: str, session: dict[str, object]) -> str:
         Path(name[1]).write_text(content, encoding="utf-8")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(content, "README.md", "exec"), session)
+        exec(compile(content, "page", "exec"), session)
     return printed.getvalue()
 
 
-def rewrite(outputs: list[tuple[int, int, str]]) -> None:
-    text = README.read_text(encoding="utf-8")
+def rewrite(page: Path, outputs: list[tuple[int, int, str]]) -> None:
+    text = page.read_text(encoding="utf-8")
     for start, end, printed in reversed(outputs):
         text = text[:start] + printed + text[end:]
-    README.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def test_outputs_are_compared_but_for_the_time_they_took() -> None:

@@ -68,6 +68,6 @@ def make_limits(asked: Asked) -> LatencyLimits:
     from simbatch.limits import LatencyLimits
 
     limits = LatencyLimits(**given(asked, ("ttft_s", "tpot_s", "e2e_s", "percentile")))
-    if asked["require"] and not limits.given():
+    if asked.get("require") and not limits.given():
         raise UsageError("--require needs a limit. Add --ttft, --tpot or --e2e, such as --ttft 2s.")
     return limits

@@ -1,4 +1,4 @@
-"""The folder of a run (`-o DIR`): everything that came out, and `repeat.sh`, which makes it again.
+"""The folder of a run or a comparison (`-o DIR`): everything that came out, and `repeat.sh`, which makes it again.
 
 Only files of ours are written or removed in it. Whether that can be done is found out before the
 simulation, not after it.
@@ -6,11 +6,14 @@ simulation, not after it.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +22,11 @@ from simbatch.errors import SimbatchError, UsageError
 from simbatch.version import __version__
 
 if TYPE_CHECKING:
+    from simbatch.answers.comparison import Comparison
     from simbatch.result import Result
 
 REPEAT = "repeat.sh"
+COMPARISON = "comparison.json"
 
 
 def check_folder(folder: Path) -> None:
@@ -37,16 +42,40 @@ def check_folder(folder: Path) -> None:
 
 def save(result: Result, folder: Path, metrics: dict[str, Any]) -> None:
     """Write the run and what repeats it. Raises SimbatchError when the disk does not take it."""
+    with _written_to(folder):
+        _save_run(result, folder, metrics)
+        _save_script(folder, metrics["config"])
+
+
+def save_comparison(comparison: Comparison, folder: Path, metrics: dict[str, Any]) -> None:
+    """Write each run to a folder of its own in *folder*, and beside them what was compared and what repeats it."""
+    with _written_to(folder):
+        for name, result in comparison.results.items():
+            # The name may be that of a class somewhere.
+            _save_run(result, folder / name.replace(":", "-").replace("/", "-"), metrics["systems"][name])
+        (folder / COMPARISON).write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        _save_script(folder, metrics["config"])
+
+
+def _save_run(result: Result, folder: Path, metrics: dict[str, Any]) -> None:
     from simbatch.saved import DECISIONS
 
+    if result.decisions is None:
+        # Left by an earlier run, it would pass for a part of this one.
+        (folder / DECISIONS).unlink(missing_ok=True)
+    result.save(folder, metrics)
+
+
+def _save_script(folder: Path, config: dict[str, Any]) -> None:
+    script = folder / REPEAT
+    script.write_text(_script(config), encoding="utf-8")
+    script.chmod(0o755)
+
+
+@contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
     try:
-        if result.decisions is None:
-            # Left by an earlier run, it would pass for a part of this one.
-            (folder / DECISIONS).unlink(missing_ok=True)
-        result.save(folder, metrics)
-        script = folder / REPEAT
-        script.write_text(_script(metrics["config"]), encoding="utf-8")
-        script.chmod(0o755)
+        yield
     except OSError as error:
         raise SimbatchError(
             f"-o {folder}: the results cannot be written ({error.strerror or error}). "

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from simbatch.cli.capacity import capacity_verb
+from simbatch.cli.compare import compare_verb
 from simbatch.cli.listing import list_verb
 from simbatch.cli.run import run_verb
 from simbatch.errors import SimbatchError
@@ -36,7 +38,7 @@ class Verbs(click.Group):
 @click.group(
     "simbatch",
     cls=Verbs,
-    commands=[run_verb, list_verb],
+    commands=[run_verb, compare_verb, capacity_verb, list_verb],
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,

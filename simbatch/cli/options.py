@@ -81,7 +81,7 @@ system = section(
 )
 systems = section(
     "Systems",
-    option("--systems", metavar="A,B,..", help="names, schedulers as module:Class (all named ones)"),
+    option("--systems", metavar="A,B,..", help="names or module:Class (all the names)"),
     *_engine,
 )
 capacity = section("Model and GPU", *_model, *_sizes)

@@ -31,7 +31,7 @@ _LATENCIES = {
     "queue": "queue",
     "normalized": "per token",
 }
-_CAUSES = {"kv": "KV memory", "max_num_seqs": "max_num_seqs", "token_budget": "the token budget"}
+CAUSES = {"kv": "KV memory", "max_num_seqs": "max_num_seqs", "token_budget": "the token budget"}
 
 
 def summary_text(metrics: dict[str, Any]) -> str:
@@ -51,7 +51,7 @@ def _verdict(metrics: dict[str, Any]) -> Iterator[str]:
     bound = {name: share for name, share in metrics["bound_by"].items() if share and name != "nothing"}
     if bound:
         worst = sorted(bound, key=lambda name: -bound[name])
-        causes = ", ".join(f"{_CAUSES[name]} {percent(bound[name])}" for name in worst)
+        causes = ", ".join(f"{CAUSES[name]} {percent(bound[name])}" for name in worst)
         yield f"The head of the queue was held back by {causes} of the time."
     elif metrics["bound_by"]["nothing"] is not None:
         yield "Nothing held the head of the queue back."
@@ -116,17 +116,29 @@ def _memory(metrics: dict[str, Any]) -> Iterator[str]:
     yield line("", *(f"{name} {count:,}" for name, count in counts.items() if count or name == always))
 
 
-def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
-    config, simulation = metrics["config"], metrics["simulation"]
-    trace, timing = config.get("trace"), config.get("timing")
+def origin(config: dict[str, Any]) -> Iterator[str]:
+    """Where the requests and the times of iterations come from."""
+    trace = config.get("trace")
     if trace:
         known = trace if isinstance(trace, dict) else {"name": trace}
         parts = [str(known.get("name", "?")), *map(str, known.get("transforms") or ())]
         yield line("trace", *parts)
         if known.get("rule"):
             yield line("", str(known["rule"]))
-    if isinstance(timing, dict):
-        yield line("timing", *(str(timing[key]) for key in ("kind", "name") if timing.get(key)))
+    timing = timing_parts(config)
+    if timing:
+        yield line("timing", *timing)
+
+
+def timing_parts(config: dict[str, Any]) -> list[str]:
+    """How the times of iterations are known, and by what name."""
+    timing = config.get("timing")
+    return [str(timing[key]) for key in ("kind", "name") if timing.get(key)] if isinstance(timing, dict) else []
+
+
+def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
+    config, simulation = metrics["config"], metrics["simulation"]
+    yield from origin(config)
     version, seed = config.get("simbatch"), config.get("seed")
     simulated = [] if simulation["makespan_s"] is None else [f"{show_s(simulation['makespan_s'])} simulated"]
     yield line(

@@ -38,17 +38,17 @@ def paragraphs(*parts: Iterable[str]) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; those that hold figures only end aligned."""
-    columns = list(zip(heads, *rows, strict=True))
-    lines = zip(*(_aligned(column) for column in columns), strict=True)
-    return "\n".join("  ".join(cells).rstrip() for cells in lines)
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int | None = None) -> str:
+    """Columns as wide as they need to be. The first *texts* start aligned and all others end aligned.
 
-
-def _aligned(column: Sequence[str]) -> list[str]:
-    width = max(map(len, column))
-    figures = not "".join(column[1:]).strip("0123456789.,-")
-    return [cell.rjust(width) if figures else cell.ljust(width) for cell in column]
+    Without *texts*, columns that hold figures only are end aligned.
+    """
+    lines = []
+    for index, column in enumerate(zip(heads, *rows, strict=True)):
+        width = max(map(len, column))
+        figures = not "".join(column[1:]).strip("0123456789.,-") if texts is None else index >= texts
+        lines.append([cell.rjust(width) if figures else cell.ljust(width) for cell in column])
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*lines, strict=True))
 
 
 def number(value: float | None) -> str:
