@@ -71,8 +71,9 @@ def traces(draw: st.DrawFn) -> Trace:
         "think_ps": TIMES_PS,
     }
     columns = {name: column(cells) for name, cells in optional.items() if draw(st.booleans())}
-    if "arrival_ps" in columns:
-        columns["arrival_ps"].sort()
+    for name in ("arrival_ps", "turn"):
+        if name in columns:
+            columns[name].sort()
     prompts = column(TOKENS)
     if draw(st.booleans()):
         columns |= identity(draw, prompts)

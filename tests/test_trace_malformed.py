@@ -164,13 +164,13 @@ def test_scaling_times_that_are_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_columns_say_what_was_found_and_how_to_map(tmp_path: Path) -> None:
-    content = "# about\nTIMESTAMP,ContextTokens,GeneratedTokens\n0,374,44\n"
+    content = "# about\nTIME,Context,Generated\n0,374,44\n"
     assert refusal(tmp_path, content) == (
-        "trace.csv line 2: no column prompt_tokens and no column output_tokens (found: TIMESTAMP, ContextTokens, "
-        "GeneratedTokens; needed: prompt_tokens, output_tokens). Rename the columns, or map them with "
+        "trace.csv line 2: no column prompt_tokens and no column output_tokens (found: TIME, Context, "
+        "Generated; needed: prompt_tokens, output_tokens). Rename the columns, or map them with "
         "--columns prompt_tokens=NAME,output_tokens=NAME."
     )
-    names = {"arrival_s": "TIMESTAMP", "prompt_tokens": "ContextTokens", "output_tokens": "GeneratedTokens"}
+    names = {"arrival_s": "TIME", "prompt_tokens": "Context", "output_tokens": "Generated"}
     trace = load(tmp_path, content, columns=names)
     assert [(r.prompt_tokens, r.output_tokens) for r in trace.requests()] == [(374, 44)]
     assert trace.transforms == (f"load(columns={names})",)

@@ -1,46 +1,93 @@
-"""When requests come: gaps drawn from a Gamma distribution.
+"""When requests come: arrival processes, and how they are written on the command line.
 
-Its shape is called burstiness, as in vllm bench: 1 is a Poisson process, less is burstier, more is
-steadier (the coefficient of variation of a gap is 1/√burstiness). Unlike vllm bench, the gaps are
-not rescaled so that the last request comes at the expected time: the rate of a sample varies
-around the rate asked for, as that of real traffic does.
+Burstiness is the shape of a Gamma distribution of the gaps, as in vllm bench: 1 is a Poisson
+process, less is burstier, more is steadier, infinite is constant (the coefficient of variation of a
+gap is 1/√burstiness). Unlike vllm bench, the gaps are not rescaled so that the last request comes
+at the expected time: the rate of a sample varies around the rate asked for, as that of real traffic
+does.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simbatch.errors import UsageError
+from simbatch.trace.columns import Ints
+from simbatch.trace.draws import generator
 from simbatch.units import MAX_PS, PS_PER_S
 
-_PURPOSES = {"arrivals": 0, "sample": 1}
+
+class Arrivals(Protocol):
+    """An arrival process. Frozen, so that its repr repeats it."""
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests per second, on average over a long time."""
+
+    def scaled_to(self, rate_per_s: float) -> Arrivals:
+        """The same process at another mean rate."""
+
+    def times_ps(self, requests: int, seed: int = 0) -> Ints:
+        """Arrival times of *requests* requests in picoseconds, in order. The same seed gives the same times."""
 
 
-def generator(seed: int, purpose: str) -> np.random.Generator:
-    """Random numbers of *seed* for one *purpose* (arrivals or sample), independent of those for another."""
-    if seed < 0:
-        raise UsageError(f"the seed is {seed}, but seeds count from 0. Give a whole number that is not negative.")
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_PURPOSES[purpose],)))
+@dataclass(frozen=True)
+class Renewal:
+    """Gaps that do not depend on one another: Gamma distributed, or all alike where *burstiness* is infinite."""
+
+    rate_per_s: float
+    burstiness: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate_per_s)
+        check_positive("burstiness", self.burstiness, allow_infinite=True)
+
+    def scaled_to(self, rate_per_s: float) -> Renewal:
+        """The same shape at another rate."""
+        return Renewal(rate_per_s, self.burstiness)
+
+    def times_ps(self, requests: int, seed: int = 0) -> Ints:
+        """See `Arrivals`; the first request comes after the first gap."""
+        if math.isinf(self.burstiness):
+            # By multiplication, so that no rounding adds up.
+            return in_clock_ps(np.arange(1, requests + 1) / self.rate_per_s, self.rate_per_s)
+        random = generator(seed, "arrivals")
+        gaps_s = random.gamma(self.burstiness, 1.0 / (self.rate_per_s * self.burstiness), requests)
+        refuse_beyond_clock(float(gaps_s.sum()), requests, self.rate_per_s)
+        return np.cumsum(np.rint(gaps_s * PS_PER_S).astype(np.int64))
 
 
-def gamma_arrivals_ps(requests: int, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> NDArray[np.int64]:
-    """Arrival times in picoseconds, the first one after the first gap.
+def gamma_arrivals_ps(requests: int, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> Ints:
+    """Arrival times in picoseconds at *rate_per_s*; see `Renewal`. Raises UsageError."""
+    return Renewal(rate_per_s, burstiness).times_ps(requests, seed)
 
-    Gaps have a mean of 1/*rate_per_s* seconds and the shape *burstiness*. Raises UsageError for a
-    rate or a shape that is not positive, and where the clock ends before the last arrival.
-    """
-    for name, value in (("rate", rate_per_s), ("burstiness", burstiness)):
-        if not (value > 0 and math.isfinite(value)):
-            unit = " requests per second" if name == "rate" else ""
-            raise UsageError(f"the {name} is {value:g}{unit}, but it has to be more than 0. Give a positive number.")
-    gaps_s = generator(seed, "arrivals").gamma(burstiness, 1.0 / (rate_per_s * burstiness), requests)
-    span_s = float(gaps_s.sum())
+
+def check_rate(rate_per_s: float) -> None:
+    """Raises UsageError for a rate that is not positive and finite."""
+    check_positive("rate", rate_per_s, " requests per second")
+
+
+def check_positive(name: str, value: float, unit: str = "", allow_infinite: bool = False) -> None:
+    """Raises UsageError for a number that is not positive, or not finite."""
+    if not (value > 0 and (math.isfinite(value) or allow_infinite)):
+        raise UsageError(f"the {name} is {value:g}{unit}, but it has to be more than 0. Give a positive number.")
+
+
+def in_clock_ps(times_s: np.ndarray, rate_per_s: float) -> Ints:
+    """Times in picoseconds. Raises UsageError where the clock ends before the last one."""
+    if len(times_s):
+        refuse_beyond_clock(float(times_s[-1]), len(times_s), rate_per_s)
+    return np.asarray(np.rint(times_s * PS_PER_S).astype(np.int64))
+
+
+def refuse_beyond_clock(span_s: float, requests: int, rate_per_s: float) -> None:
+    """Raises UsageError where a span does not fit the clock."""
     if not span_s * PS_PER_S < MAX_PS:
         raise UsageError(
             f"{requests:,} requests at {rate_per_s:g} per second take {span_s / 86_400:,.0f} days, "
             f"but the clock ends after {MAX_PS // (86_400 * PS_PER_S)} days. Raise the rate or lower the requests."
         )
-    return np.cumsum(np.rint(gaps_s * PS_PER_S).astype(np.int64))

@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simbatch.errors import UsageError, unknown
 from simbatch.trace.columns import COLUMNS, MAX_TOKENS, NOT_GIVEN, PREFIX, REQUIRED, BadCell, Column, read_cells
@@ -24,7 +23,6 @@ from simbatch.units import MAX_PS
 if TYPE_CHECKING:
     from simbatch.trace.trace import Trace
 
-Ints = NDArray[np.int64]
 _ONCE = Fraction(1)
 _NESTED = (list, tuple, np.ndarray)
 

@@ -38,6 +38,7 @@ class Content:
     data: bytes
     """UTF-8, checked."""
     sha256: str
+    path: Path
     broken: bool = False
     """The gzip stream ends too early; the line it ends in is left out of *data*."""
 
@@ -64,7 +65,7 @@ def read_content(path: Path) -> Content:
     sha256 = hashlib.sha256(raw).hexdigest()
     data, broken = _gunzip(raw, name) if raw.startswith(_GZIP) else (raw, False)
     _refuse_what_is_no_text(data, name, broken)
-    return Content(name, data, sha256, broken)
+    return Content(name, data, sha256, path, broken)
 
 
 def _gunzip(raw: bytes, name: str) -> tuple[bytes, bool]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.trace.build import Ints
+from simbatch.trace.columns import ARRAYS, Ints
 from simbatch.units import MAX_PS
+
+if TYPE_CHECKING:
+    from simbatch.trace.trace import Trace
 
 
 def continued_ps(arrival_ps: Ints, rows: int, name: str) -> Ints:
@@ -34,6 +38,30 @@ def continued_ps(arrival_ps: Ints, rows: int, name: str) -> Ints:
     return np.asarray(arrival_ps[index % count] + index // count * round_ps, dtype=np.int64)
 
 
+def taken(trace: Trace, index: Ints) -> dict[str, Any]:
+    """Fields of a trace of the rows at *index*: new labels for the second use of a row, times as recorded longer."""
+    picked: list[int] = index.tolist()
+    uses = _uses(picked)
+    changes: dict[str, Any] = {name: getattr(trace, name)[index] for name in ARRAYS if getattr(trace, name) is not None}
+    changes["prefix"] = {key: tuple(values[row] for row in picked) for key, values in trace.prefix.items()}
+    if trace.arrival_ps is not None:
+        changes["arrival_ps"] = continued_ps(trace.arrival_ps, len(picked), trace.name)
+    ids = trace.ids
+    if ids is None and "segments" in trace.prefix:
+        ids = tuple(map(str, range(len(trace))))
+    if ids is not None:
+        changes["ids"] = relabelled(ids, picked)
+    if ids is not None and "segments" in trace.prefix:
+        mark, known = _mark(ids), {name for id in ids for name in (f"o{id}", f"r:{id}")}
+        changes["prefix"]["segments"] = tuple(
+            segments and tuple((f"{s}{mark}{use}" if use > 1 and s in known else s, a, n) for s, a, n in segments)
+            for segments, use in zip(changes["prefix"]["segments"], uses, strict=True)
+        )
+    if trace.session is not None:
+        changes["session"] = relabelled(trace.session, picked)
+    return changes
+
+
 def relabelled(labels: Sequence[str], picked: Sequence[int]) -> tuple[str, ...]:
     """The labels of the rows *picked*; the second use of a row gets ``#2`` after it, and so on.
 
@@ -42,16 +70,29 @@ def relabelled(labels: Sequence[str], picked: Sequence[int]) -> tuple[str, ...]:
     >>> relabelled(["a", "b"], [0, 1, 0, 1, 0])
     ('a', 'b', 'a#2', 'b#2', 'a#3')
     """
+    mark = _mark(labels)
+    return tuple(
+        f"{label}{mark}{use}" if label and use > 1 else label
+        for label, use in zip((labels[row] for row in picked), _uses(picked), strict=True)
+    )
+
+
+def _mark(labels: Sequence[str]) -> str:
+    """Number signs that occur in no label."""
     mark = "#"
     while any(mark in label for label in labels):
         mark += "#"
-    uses: dict[int, int] = {}
+    return mark
+
+
+def _uses(picked: Sequence[int]) -> list[int]:
+    """How many times each row picked has been picked up to there."""
+    counts: dict[int, int] = {}
     result = []
     for row in picked:
-        uses[row] = uses.get(row, 0) + 1
-        label = labels[row]
-        result.append(f"{label}{mark}{uses[row]}" if label and uses[row] > 1 else label)
-    return tuple(result)
+        counts[row] = counts.get(row, 0) + 1
+        result.append(counts[row])
+    return result
 
 
 def check_factor(factor: float) -> None:

@@ -49,6 +49,7 @@ def warnings(trace: Trace) -> tuple[str, ...]:
         found.append(
             f"{trace.name}: columns left out: {names}{' and more' if len(trace.ignored_columns) > 12 else ''}."
         )
+    found += [f"{trace.name}: {note}." for note in trace.notes]
     span_s = _span_s(trace)
     if span_s is not None and len(trace) > 1 and span_s >= _DAY_S and span_s / (len(trace) - 1) >= _SLOW_GAP_S:
         found.append(

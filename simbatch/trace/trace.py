@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +17,21 @@ import numpy as np
 
 from simbatch.errors import UsageError, unknown
 from simbatch.request import Request
-from simbatch.trace import select, show
-from simbatch.trace.arrivals import gamma_arrivals_ps, generator
-from simbatch.trace.build import Ints, checked, columns_of, fields_of, fingerprint, says_nothing
+from simbatch.trace import retime, select, show
+from simbatch.trace.arrivals import Arrivals, Renewal
+from simbatch.trace.build import checked, columns_of, fields_of, fingerprint, says_nothing
 from simbatch.trace.bundled import bundled_traces
-from simbatch.trace.columns import COLUMNS, NOT_GIVEN, scale_ps
-from simbatch.trace.files import read_table
+from simbatch.trace.columns import ARRAYS, COLUMNS, NOT_GIVEN, Ints
+from simbatch.trace.draws import generator
+from simbatch.trace.files import Options, load_call, read_table
 from simbatch.trace.identity import Segments, segments_of
+from simbatch.trace.specs import parse_arrivals
 from simbatch.trace.write import write_table
-from simbatch.units import MAX_PS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _CHUNK_ROWS = 4096
-_ARRAYS = ("prompt_tokens", "output_tokens", "arrival_ps", "max_tokens", "priority", "n", "turn", "think_ps")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +51,8 @@ class Trace:
     priority: Ints | None = None
     n: Ints | None = None
     """Parallel samples per request."""
+    sample_of: Ints | None = None
+    """The request that a row is one of several samples of, -1 for none: see `simbatch.trace.samples`."""
     session: tuple[str, ...] | None = None
     """Label of the conversation a row belongs to; empty where it stands alone."""
     turn: Ints | None = None
@@ -70,10 +71,14 @@ class Trace:
     """What was done to the rows since, as calls that repeat it."""
     dropped: int = 0
     """Rows of the file that were left out because they were bad."""
+    why_dropped: tuple[tuple[str, int, int], ...] = ()
+    """Reason, how many rows, line of the first."""
     ignored_columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the format of the file could not say, or says in another way."""
 
     def __post_init__(self) -> None:
-        for name in _ARRAYS:
+        for name in ARRAYS:
             values = getattr(self, name)
             if values is not None:
                 values = np.array(values, dtype=np.int64)
@@ -95,8 +100,12 @@ class Trace:
         sort: bool = False,
         time_scale: float = 1.0,
         columns: Mapping[str, str] | None = None,
+        time_unit: str | None = None,
+        wrap_s: float | None = None,
+        hash_block_tokens: int | None = None,
+        seed: int = 0,
     ) -> Trace:
-        """A bundled trace by its name, or a file: csv or jsonl, plain or gzip.
+        """A bundled trace by its name, or a file: csv or jsonl, plain or gzip, ours or of a known origin.
 
         Parameters
         ----------
@@ -108,7 +117,16 @@ class Trace:
             Multiplies recorded times, as `time_scaled` does, and also where they would not fit the clock: 0.001
             reads milliseconds.
         columns
-            The file's names for our columns, such as ``{"output_tokens": "completion_tokens"}``.
+            The file's names for our columns, such as ``{"output_tokens": "completion_tokens"}``. An arrival_s that
+            is given so may hold dates, and counts from the first row.
+        time_unit
+            Of the numbers in `arrival_s`, where it is not the one that the format has: s, ms, us or ns.
+        wrap_s
+            The clock of the recording starts again after this long: times that go back do not.
+        hash_block_tokens
+            Tokens that one of the file's hash ids stands for, where it is not the number that the format has.
+        seed
+            Of the requests of a ServeGen client, whose files hold their distribution.
 
         A bundled name wins over a file of that name, which is reached as ``./name``. Raises UsageError.
         """
@@ -119,17 +137,26 @@ class Trace:
             if isinstance(name_or_path, str) and not path.exists() and "/" not in text and not path.suffix:
                 raise unknown("trace", text, bundled, "The path of a csv or jsonl file is accepted too.")
         select.check_factor(time_scale)
-        table = read_table(path, drop_bad=drop_bad, sort=sort, time_scale=time_scale, columns=columns)
-        options = {"drop_bad": drop_bad, "sort": sort, "columns": dict(columns) if columns else None}
-        used = [f"{key}={value}" for key, value in options.items() if value]
-        used += [f"time_scale={select.figure(time_scale)}"] if time_scale != 1 else []
+        how: dict[str, Any] = {
+            "drop_bad": drop_bad,
+            "sort": sort,
+            "columns": dict(columns) if columns else None,
+            "time_scale": time_scale,
+            "time_unit": time_unit,
+            "wrap_s": wrap_s,
+            "hash_block_tokens": hash_block_tokens,
+            "seed": seed,
+        }
+        table = read_table(path, Options(**how))
         trace = cls(
             **fields_of(table.columns),
             name=str(name_or_path) if str(name_or_path) in bundled else table.name,
             sha256=table.sha256,
             provenance=table.provenance,
-            transforms=(*table.transforms, f"load({', '.join(used)})") if used else table.transforms,
+            transforms=(*table.transforms, *load_call(table.format, how)),
             dropped=table.dropped,
+            why_dropped=tuple((reason, len(lines), lines[0]) for reason, lines in table.why_dropped.items()),
+            notes=tuple(table.notes),
             ignored_columns=table.ignored,
         )
         if time_scale != 1:
@@ -167,41 +194,43 @@ class Trace:
     def at_rate(self, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> Trace:
         """The same requests in the same order, arriving at *rate_per_s* on average.
 
-        Gaps are Gamma distributed with shape *burstiness* (1: Poisson); recorded times are replaced. The first
-        request comes after the first gap. See `simbatch.trace.arrivals` on what differs from vllm bench.
+        Gaps are Gamma distributed with shape *burstiness* (1: Poisson, infinite: constant); recorded times are
+        replaced. The first request comes after the first gap. See `simbatch.trace.arrivals` on what differs from
+        vllm bench, and `arriving` on sessions.
         """
-        arrival_ps = gamma_arrivals_ps(len(self), rate_per_s, burstiness, seed)
         call = f"at_rate(rate_per_s={select.figure(rate_per_s)}, burstiness={select.figure(burstiness)}, seed={seed})"
-        return self._changed(call, arrival_ps=arrival_ps)
+        return self._changed(call, **retime.arriving(self, Renewal(rate_per_s, burstiness), seed))
+
+    def arriving(self, process: Arrivals | str, seed: int = 0) -> Trace:
+        """The same requests in the same order, arriving as *process* says: an object, or text such as ``mmpp:…``.
+
+        Of a trace with sessions, the first turns arrive so, at a rate at which all turns together have the one
+        of the process; each later turn comes when the one before has ended.
+        """
+        process = parse_arrivals(process) if isinstance(process, str) else process
+        return self._changed(f"arriving({process!r}, seed={seed})", **retime.arriving(self, process, seed))
 
     def time_scaled(self, factor: float) -> Trace:
         """Recorded gaps times *factor*: 2 is half the rate. The first one counts from time 0; think times scale too."""
         select.check_factor(factor)
         self._require_times()
-        scaled: dict[str, Any] = {}
-        for name in ("arrival_ps", "think_ps"):
-            values = getattr(self, name)
-            if values is not None:
-                times_ps = scale_ps(values.tolist(), Fraction(str(factor)))
-                if max(times_ps) > MAX_PS:
-                    raise UsageError(
-                        f"{self.name}: scaled by {select.figure(factor)}, times pass the clock's end (106 days). "
-                        "Scale by less."
-                    )
-                scaled[name] = times_ps
-        return self._changed(f"time_scaled({select.figure(factor)})", **scaled)
+        return self._changed(f"time_scaled({select.figure(factor)})", **retime.scaled(self, factor))
+
+    def without_sessions(self) -> Trace:
+        """The same requests with nobody waiting for an answer: every turn comes at its recorded time."""
+        return self._changed("without_sessions()", session=None, turn=None, think_ps=None)
 
     def head(self, n: int) -> Trace:
         """The first *n* rows; where there are fewer, they are repeated under new ids and session labels.
 
         Repeated times go on after the last one: each round starts a mean gap after the round before ended.
-        A repeated row quotes the same prefix, so prefix caching finds more in it than in fresh requests.
+        A repeated row quotes the same prefix group or hash ids, so prefix caching finds more in it than in fresh
+        requests; what segments quote of other requests is renamed with them.
         """
         select.check_rows(n)
         if n == len(self):
             return self
-        index = np.arange(n, dtype=np.int64) % len(self)
-        return self._taken(f"head({n})", index)
+        return self._changed(f"head({n})", **select.taken(self, np.arange(n, dtype=np.int64) % len(self)))
 
     def sample(self, n: int, seed: int = 0) -> Trace:
         """*n* rows drawn with replacement, arriving when the first *n* rows (see `head`) would have.
@@ -214,7 +243,7 @@ class Trace:
                 f"{self.name} has sessions, which drawing rows would tear apart. Use its first rows instead."
             )
         index = generator(seed, "sample").integers(0, len(self), n)
-        return self._taken(f"sample({n}, seed={seed})", index)
+        return self._changed(f"sample({n}, seed={seed})", **select.taken(self, index))
 
     def requests(self, lo: int = 0, hi: int | None = None) -> Iterator[Request]:
         """The requests of rows *lo* to *hi* (not included), made as they are asked for."""
@@ -233,6 +262,8 @@ class Trace:
                 if self.max_tokens is None
                 else [None if most == NOT_GIVEN else most for most in self.max_tokens[rows].tolist()],
                 repeat(0) if self.priority is None else self.priority[rows].tolist(),
+                map(self.segments, index) if self.prefix else repeat(None),
+                repeat(-1) if self.sample_of is None else self.sample_of[rows].tolist(),
             )
 
     def segments(self, row: int) -> Segments | None:
@@ -279,21 +310,6 @@ class Trace:
 
     def _changed(self, call: str, **changes: Any) -> Trace:
         return replace(self, **changes, transforms=(*self.transforms, call))
-
-    def _taken(self, call: str, index: Ints) -> Trace:
-        """The rows at *index*, with new labels for the second use of a row and times as in a longer recording."""
-        picked = index.tolist()
-        changes: dict[str, Any] = {
-            name: getattr(self, name)[index] for name in _ARRAYS if getattr(self, name) is not None
-        }
-        changes["prefix"] = {key: tuple(values[k] for k in picked) for key, values in self.prefix.items()}
-        if self.arrival_ps is not None:
-            changes["arrival_ps"] = select.continued_ps(self.arrival_ps, len(picked), self.name)
-        if self.ids is not None:
-            changes["ids"] = select.relabelled(self.ids, picked)
-        if self.session is not None:
-            changes["session"] = select.relabelled(self.session, picked)
-        return self._changed(call, **changes)
 
     def _require_times(self) -> None:
         if self.arrival_ps is None and self.think_ps is None:
