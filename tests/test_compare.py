@@ -196,7 +196,7 @@ def test_a_system_that_cannot_be_set_up_is_reported_and_the_others_run() -> None
     assert metrics["failed"] == found.failed
     assert metrics["differences"] == []
     assert not metrics["interrupted"]
-    assert "orca-max  failed" in repr(found)
+    assert [line.split()[:2] for line in repr(found).splitlines()[1:3]] == [["orca-max", "failed"], ["vllm", "offline"]]
     assert "failed      orca-max: contiguous memory of 32 tokens has no piece" in repr(found)
     frame = found.frame()
     assert list(frame.index) == ["orca-max", "vllm"]
@@ -305,6 +305,15 @@ def test_a_warning_is_said_once_or_with_whom_it_is_about() -> None:
     assert found.metrics()["warnings"] == [at_once, f"short: {refused}"]
     assert "requests    short: 1 of 2 finished · 1 refused" in repr(found)
     assert f"warning     {at_once}" in repr(found)
+
+
+def test_the_gain_is_against_the_first_that_served_anything() -> None:
+    """A limit of 200 tokens reserves more than there is, so one of them refuses all."""
+    trace = sb.Trace.from_columns(prompt_tokens=[4], output_tokens=[3], max_tokens=[200])
+    found = small(trace, systems=["naive", "orca-oracle", "vllm"], kv_tokens=64, max_model_len=300)
+    lines = repr(found).splitlines()
+    assert [line.split()[4] for line in lines[1:4]] == ["-", "1.00", "1.00"]
+    assert "gain        output tokens per second against orca-oracle, on the same requests" in lines
 
 
 def test_other_timings_are_named_for_each() -> None:

@@ -19,15 +19,21 @@ _SHARES = ("live", "reserved", "internal", "external", "free")
 def comparison_text(metrics: dict[str, Any]) -> str:
     """The systems of a comparison for people; no line break at the end."""
     runs = metrics["systems"]
-    tables = [_serving(runs, metrics["failed"]), _memory(runs)]
+    # Failed ones stand where they were asked for.
+    names = [name for name in metrics["config"]["systems"] if name in runs or name in metrics["failed"]]
+    tables = [_serving(runs, names), _memory(runs)]
     return "\n\n".join([*tables, paragraphs(_notes(metrics), _provenance(metrics))])
 
 
-def _serving(runs: dict[str, Any], failed: dict[str, str]) -> str:
-    base = _rate(next(iter(runs.values())))
+def _serving(runs: dict[str, Any], names: list[str]) -> str:
+    base = _rate(runs[_base(runs)])
     heads = ["system", "verdict", "req/s", "output tok/s", "gain", "TTFT mean", "p99", "TPOT mean", "p99", "running"]
     rows = []
-    for name, run in runs.items():
+    for name in names:
+        if name not in runs:
+            rows.append([name, "failed", *["-"] * (len(heads) - 2)])
+            continue
+        run = runs[name]
         rate, latency = _rate(run), run["latency_s"]
         rows.append(
             [
@@ -40,7 +46,6 @@ def _serving(runs: dict[str, Any], failed: dict[str, str]) -> str:
                 number(run["batch"]["running_mean"]),
             ]
         )
-    rows += [[name, "failed", *["-"] * (len(heads) - 2)] for name in failed]
     return table(heads, rows, texts=2)
 
 
@@ -63,6 +68,11 @@ def _memory(runs: dict[str, Any]) -> str:
     return table(heads, rows, texts=1)
 
 
+def _base(runs: dict[str, Any]) -> str:
+    """The system that others are measured against: the first that served anything."""
+    return next((name for name, run in runs.items() if _rate(run)), next(iter(runs)))
+
+
 def _rate(run: dict[str, Any]) -> float | None:
     rate: float | None = run["throughput"]["output_tokens_per_s"]
     return rate
@@ -83,7 +93,7 @@ def _notes(metrics: dict[str, Any]) -> Iterator[str]:
     runs = metrics["systems"]
     first = next(iter(runs))
     if len(runs) > 1:
-        yield line("gain", f"output tokens per second against {first}, on the same requests")
+        yield line("gain", f"output tokens per second against {_base(runs)}, on the same requests")
     if runs[first]["goodput"]:
         met = [name for name, run in runs.items() if limits_met(run)]
         share = f"{runs[first]['goodput']['percentile']:g} % of requests are to keep all limits"
