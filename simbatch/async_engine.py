@@ -102,5 +102,6 @@ class AsyncEngine(Engine):
         """The batch in flight, and the one behind it."""
         return 1 + (iterations_by(elapsed_ps, stretch.first_ps, stretch.increment_ps) if elapsed_ps > 0 else 0)
 
-    def _must_wait(self, stretch: Stretch) -> bool:
-        return super()._must_wait(stretch) or (self.feedback and bool(self._unprocessed))
+    def _may_finish(self, stretch: Stretch) -> bool:
+        """Somebody's last token comes at the boundary: it is the end of the batch before."""
+        return bool(self._unprocessed)

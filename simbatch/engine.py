@@ -42,7 +42,8 @@ class Engine:
 
     With *step* every iteration is taken alone, with an event of its own: the plain reference path.
     *log* is told of each plan and what came of it. With *feedback* a finish may cause an arrival at
-    the same instant (closed loops, sessions): *on_finish* is called at its time.
+    the same instant (closed loops, sessions): *on_finish* is called at its time, and for a request
+    that is refused when it is.
     """
 
     plans_ahead = False
@@ -95,7 +96,7 @@ class Engine:
         sequence = Sequence(request, self.scheduler.limits.max_model_len)
         reason = self._refusal(sequence)
         if reason is not None:
-            self.recorder.refuse(sequence, reason)
+            self._refuse(sequence, reason, int(self.env.now))
             return
         self._in_care += 1
         self.waiting.push(sequence)
@@ -113,6 +114,11 @@ class Engine:
         if not self.memory.fits(sequence):
             return "exceeds the KV memory"
         return self.scheduler.refuses(sequence)
+
+    def _refuse(self, sequence: Sequence, reason: str, at_ps: int) -> None:
+        self.recorder.refuse(sequence, reason)
+        if self.on_finish is not None:
+            self.on_finish(sequence, at_ps)
 
     def check_served(self) -> None:
         """Raises PolicyError when the world has ended and somebody is still here, or something is still held."""
@@ -146,6 +152,12 @@ class Engine:
                 yield self._sleep()
                 self.now_ps = int(self.env.now)
                 continue
+            if len(self.running.ended) == self.running.decoding and not plan.chunks:
+                raise PolicyError(
+                    f"{type(self.scheduler).__name__} lets nobody leave at {self.now_ps / PS_PER_S:.6f} s, although "
+                    f"all {len(self.running)} that run have got their last token. "
+                    "Its leaves() must let them go when the last one has finished."
+                )
             stretch = self._begin(plan, self.now_ps)
             self._run_ahead(plan, stretch)
             if self._must_wait(stretch):
@@ -172,7 +184,7 @@ class Engine:
                 self._watch(plan)
             for sequence in plan.dropped:
                 self._in_care -= 1
-                self.recorder.refuse(sequence, "can never be scheduled")
+                self._refuse(sequence, "can never be scheduled", self.now_ps)
             if plan.chunks or (plan.decodes and self.running.decoding):
                 return plan
             self.running.clock += plan.decodes  # the memory has counted an iteration of nobody
@@ -298,11 +310,14 @@ class Engine:
 
     def _must_wait(self, stretch: Stretch) -> bool:
         """Could anybody else act up to the boundary, or have to act there?"""
-        if self.step or self.env.peek() <= self._boundary_of(stretch):
-            return True
+        at_boundary = self._boundary_of(stretch)
+        return self.step or self.env.peek() <= at_boundary or (self.feedback and self._may_finish(stretch))
+
+    def _may_finish(self, stretch: Stretch) -> bool:
+        """Could somebody finish at the boundary, so that an answer may come there?"""
         running = self.running
-        return self.feedback and (
-            len(running.partial) > 0 or (running.decoding > 0 and stretch.iterations >= running.iterations_to_finish())
+        return len(running.partial) > 0 or (
+            running.decoding > 0 and stretch.iterations >= running.iterations_to_finish()
         )
 
     def _wait(self, stretch: Stretch) -> Generator[simpy.Event, Any, None]:
