@@ -80,7 +80,7 @@ def test_a_request_that_can_never_fit_is_refused_and_counted(simbatch: Simbatch)
     ("flag", "value", "text"),
     [
         ("--ttft", "500", "the duration '500' has no unit. Write 500ms or 500s."),
-        ("--e2e", "2weeks", "'weeks' in '2weeks' is not a unit of time. Known: ns, us, µs, ms, s, min, h."),
+        ("--e2e", "2weeks", "'weeks' in '2weeks' is not a unit of time. Known: ns, us, µs, ms, s, min, h, d."),
         ("--tpot", "fast", "'fast' is not a duration. Write a number and a unit, such as 500ms or 2s."),
         (
             "--max-model-len",

@@ -26,24 +26,42 @@ def given(asked: Asked, names: Iterable[str]) -> dict[str, Any]:
     return {name: asked[name] for name in names if asked.get(name) is not None}
 
 
-def make_trace(asked: Asked) -> Trace:
-    """The trace with rows and times as asked. Raises UsageError for flags that contradict each other."""
+def load_trace(asked: Asked) -> Trace:
+    """The file or bundled trace, read as asked."""
     from simbatch.trace import Trace
 
+    how = ("drop_bad", "sort", "time_scale", "columns", "time_unit", "wrap_s", "hash_block_tokens", "seed")
+    return Trace.load(asked["trace"], **given(asked, how))
+
+
+def make_trace(asked: Asked) -> Trace:
+    """The trace with rows and times as asked. Raises UsageError for flags that contradict each other."""
     rate, requests, seed = asked["rate_per_s"], asked["requests"], asked["seed"]
-    if rate is None and asked["burstiness"] is not None:
+    arrivals, concurrency = asked["arrivals"], asked["concurrency"]
+    drawn = "--rate" if rate is not None else "--arrivals"
+    if rate is None and arrivals is None and asked["burstiness"] is not None:
         raise UsageError("--burstiness shapes arrivals at a rate, and there is none. Add --rate, such as --rate 5.")
-    if rate is not None and asked["time_scale"] is not None:
+    if (rate is not None or arrivals is not None) and asked["time_scale"] is not None:
         raise UsageError(
-            "--rate replaces recorded times, so --time-scale has nothing to multiply. Leave one of the two out."
+            f"{drawn} replaces recorded times, so --time-scale has nothing to multiply. Leave one of the two out."
         )
-    how = given(asked, ("drop_bad", "sort", "time_scale", "columns"))
-    trace = Trace.load(asked["trace"], **how)
+    if concurrency is not None and (rate is not None or arrivals is not None):
+        raise UsageError(
+            f"--concurrency is a closed loop, in which the answers set the pace, and {drawn} an open one. "
+            "Leave one of the two out."
+        )
+    trace = load_trace(asked)
+    if asked["open_loop"]:
+        trace = trace.without_sessions()
     if asked["sample"]:
         trace = trace.sample(len(trace) if requests is None else requests, seed)
     elif requests is not None:
         trace = trace.head(requests)
-    if rate is not None:
+    if arrivals is not None:
+        from simbatch.trace.specs import parse_arrivals
+
+        trace = trace.arriving(parse_arrivals(arrivals, rate, asked["burstiness"]), seed)
+    elif rate is not None:
         trace = trace.at_rate(rate, seed=seed, **given(asked, ("burstiness",)))
     return trace
 

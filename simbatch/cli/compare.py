@@ -47,7 +47,7 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
             ask.make_deployment(asked),
             systems=None if names is None else [name.strip() for name in names.split(",") if name.strip()],
             on_progress=on_progress,
-            **ask.given(asked, ("timing", "seed", "step")),
+            **ask.given(asked, ("timing", "seed", "step", "concurrency")),
             **ask.engine_options(asked),
         )
     comparison.config["command"] = command_line(ctx)

@@ -13,16 +13,60 @@ from simbatch.cli.verb import option, section
 
 trace_argument = click.argument("trace", metavar="TRACE")
 
-traffic = section(
-    "Traffic",
-    option("--rate", "rate_per_s", type=float, metavar="R", help="requests/s, instead of recorded times"),
-    option("--burstiness", type=float, metavar="B", help="shape of the gaps, 1 is Poisson (1)"),
-    option("--time-scale", type=float, metavar="F", help="times recorded gaps: 2 halves the rate"),
-    option("--requests", type=count, metavar="N", help="the first N rows, repeated if fewer"),
-    option("--sample", is_flag=True, help="draw rows at random, with replacement"),
+_reading = (
     option("--drop-bad", is_flag=True, row="--drop-bad, --sort", help="leave bad rows out; order by time"),
     option("--sort", is_flag=True, hidden=True),
-    option("--columns", type=column_map, metavar="OURS=FILE,..", help="the file's names of our columns"),
+    option(
+        "--columns",
+        type=column_map,
+        metavar="OURS=FILE,..",
+        row="--columns MAP, --time-unit UNIT",
+        help="OURS=FILE,.. names; s, ms, us or ns",
+    ),
+    option("--time-unit", metavar="UNIT", hidden=True),
+    option(
+        "--wrap",
+        "wrap_s",
+        type=duration,
+        row="--wrap TIME, --hash-block-tokens N",
+        help="its clock restarts; size of a block",
+    ),
+    option("--hash-block-tokens", type=count, hidden=True),
+)
+reading = section("File", *_reading)
+
+traffic = section(
+    "Traffic",
+    option(
+        "--rate",
+        "rate_per_s",
+        type=float,
+        metavar="R",
+        row="--rate R, --time-scale F",
+        help="requests/s; or recorded gaps times F",
+    ),
+    option("--time-scale", type=float, hidden=True),
+    option(
+        "--burstiness",
+        type=float,
+        metavar="B",
+        row="--burstiness B, --arrivals WHAT",
+        help="gaps, 1: Poisson (1); mmpp:.., curve:..",
+    ),
+    option("--arrivals", metavar="WHAT", hidden=True),
+    option(
+        "--concurrency",
+        type=count,
+        metavar="N",
+        row="--concurrency N, --open-loop",
+        help="N users in a closed loop; no sessions",
+    ),
+    option("--open-loop", is_flag=True, hidden=True),
+    option(
+        "--requests", type=count, metavar="N", row="--requests N, --sample", help="the first N, repeated; or N drawn"
+    ),
+    option("--sample", is_flag=True, hidden=True),
+    *_reading,
 )
 
 _model = (

@@ -45,7 +45,7 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
             trace,
             ask.make_deployment(asked),
             on_progress=on_progress,
-            **ask.given(asked, ("system", "scheduler", "memory", "timing", "seed", "step")),
+            **ask.given(asked, ("system", "scheduler", "memory", "timing", "seed", "step", "concurrency")),
             **ask.engine_options(asked),
         )
     result.config["command"] = command_line(ctx)
