@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ONCE = Fraction(1)
 _NESTED = (list, tuple, np.ndarray)
+_PLAIN = (str, int)
 
 
 def checked(columns: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -102,6 +103,8 @@ def _values(column: Column, values: Any, name: str, in_ps: bool) -> list[Any]:
         _check_range(column, listed, MAX_PS if in_ps else MAX_TOKENS, name)
         return [int(value) for value in listed] if in_ps else listed
     if column.kind == "list":
+        if all(value is None or _is_frozen(value) for value in listed):
+            return listed
         listed = [json.dumps(value, default=_plain) if isinstance(value, _NESTED) else value for value in listed]
     cells = ["" if _is_missing(value) else str(value) for value in listed]
     try:
@@ -113,6 +116,14 @@ def _values(column: Column, values: Any, name: str, in_ps: bool) -> list[Any]:
             except BadCell as bad:
                 raise _wrong(name, row, str(bad)) from None
         raise
+
+
+def _is_frozen(value: Any) -> bool:
+    """Is it a tuple of texts and numbers, or of tuples of such, and so what a trace can hold as it is?"""
+    return isinstance(value, tuple) and all(
+        type(item) in _PLAIN or (isinstance(item, tuple) and all(type(part) in _PLAIN for part in item))
+        for item in value
+    )
 
 
 def _check_range(column: Column, values: Sequence[int], most: int, name: str) -> None:
