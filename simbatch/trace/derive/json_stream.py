@@ -37,12 +37,12 @@ class JsonStream:
         parse = json.JSONDecoder().raw_decode
         pieces = self._pieces()
         text, place, ended = "", 0, False
-        opened = False
+        opened = array = False
         while True:
             place = _after(text, place, _BETWEEN)
-            if not opened and text[place:]:
-                place += text[place] == "["
-                opened = True
+            if not opened and place < len(text):
+                opened, array = True, text[place] == "["
+                place += array
                 continue
             if text[place : place + 1] == "]":
                 return
@@ -56,7 +56,7 @@ class JsonStream:
                 if not self._may_go_on(error, text) or len(text) - place > _MOST_CHARS:
                     raise self._wrong(error.msg) from None
                 if ended:
-                    self.broken = self.broken or place < len(text) or text.lstrip()[:1] == "["
+                    self.broken = self.broken or place < len(text) or array
                     return
                 more = next(pieces, None)
                 ended = more is None
