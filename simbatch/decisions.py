@@ -54,7 +54,8 @@ class DecisionLog:
                 delivered += sequence not in running.ended
             else:
                 continue
-            scheduled.append([sequence.id, tokens, before])
+            if tokens:
+                scheduled.append([sequence.id, tokens, before])
         self.steps.append(
             {
                 "i": len(self.steps),
@@ -85,7 +86,7 @@ class DecisionLog:
         step = self._open.popleft()
         step["t1"] = nanoseconds(end_ps)
         order = {id_: place for place, (id_, _, _) in enumerate(step["sched"])}
-        step["fin"] = sorted((sequence.id for sequence in finished), key=lambda id_: order[id_])
+        step["fin"] = sorted((sequence.id for sequence in finished), key=lambda id_: order.get(id_, -1))
         step["kv_end"] = memory.held
 
 

@@ -17,6 +17,8 @@ def work_of(plan: Plan, waiting: int, work: Iteration) -> None:
     context = running.context_tokens + decoding if decoding else 0
     prefill = prefilling = prefill_context = pairs = 0
     for sequence, count in plan.chunks.items():
+        if not count:
+            continue  # shares what another computes
         before = sequence.computed
         tokens += count
         sequences += 1

@@ -1,6 +1,6 @@
-"""Engine options, spelt as the flags of `vllm serve`, and what they come to for one run.
+"""Engine options, spelt as the flags of `vllm serve`: what may be set beside trace and deployment.
 
-What a user sets wins; then comes what the system stands for; then vLLM's default on that card.
+`simbatch.setup` decides what they come to for one run.
 """
 
 from __future__ import annotations
@@ -8,14 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from simbatch.checks import MOST, flag, real, text, whole
 from simbatch.deployment import Deployment
+from simbatch.deployment.arguments import MOST_BLOCK_TOKENS
+from simbatch.deployment.defaults import BLOCK_SIZE
 from simbatch.errors import UsageError, unknown
-from simbatch.scheduler.base import Limits
-from simbatch.systems import System
-
-_GIB = 2**30
-_SWAP_SPACE_GIB = 4
-"""vLLM V0's default for each GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +29,8 @@ class Options:
     num_gpu_blocks: int | None = None
     """KV memory in blocks as vLLM counts them: in V1 one of them is the null block."""
     gpu_memory_utilization: float | None = None
+    vllm_version: str | None = None
+    """Whose rules the system vllm follows: see `simbatch.versions`."""
     enable_chunked_prefill: bool | None = None
     scheduler_reserve_full_isl: bool | None = None
     watermark: float | None = None
@@ -68,109 +67,20 @@ _COUNTS = (
     "batch_size",
     "prefill_schedule_interval",
 )
-DEPLOYMENT_OPTIONS = frozenset(field.name for field in fields(Deployment) if field.init)
-_OF_LIMITS = (
-    "max_num_active_seqs",
+_FLAGS = (
+    "enable_chunked_prefill",
     "scheduler_reserve_full_isl",
-    "watermark",
-    "scheduling_policy",
-    "long_prefill_token_threshold",
     "long_prefill_token_threshold_adaptive",
-    "prefill_schedule_interval",
+    "async_scheduling",
+    "enable_prefix_caching",
 )
+_NAMES = ("vllm_version", "scheduling_policy", "reserve", "placement", "preemption_mode")
+_MOST_SWAP_GIB = 2**20
+DEPLOYMENT_OPTIONS = frozenset(field.name for field in fields(Deployment) if field.init)
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a run is set up with, everything decided."""
-
-    deployment: Deployment | None
-    options: Options
-    limits: Limits
-    kv_tokens: int
-    block_size: int
-    shares: bool
-    """Does the trace say which prompts are alike?"""
-
-    @property
-    def swap_space_blocks(self) -> int | None:
-        """CPU memory for swapped blocks; None, as much as is asked for, where no deployment says what a block is."""
-        if self.deployment is None:
-            return None
-        gib = _SWAP_SPACE_GIB if self.options.swap_space is None else self.options.swap_space
-        return int(gib * _GIB / (self.block_size * self.deployment.kv_bytes_per_token_per_gpu))
-
-
-def set_up(system: System, deployment: Deployment | None, given: dict[str, Any], shares: bool = False) -> Setup:
-    """Decide every option of a run of *system* from what was *given* and, under it, from *deployment*.
-
-    *shares* says whether requests of the trace can share prompts.
-
-    Raises UsageError for unknown names, for values out of range, and without a deployment when
-    `kv_tokens` or `max_model_len` is missing.
-    """
-    _check(given)
-    if deployment is None:
-        return _without_deployment(system, Options(**{**system.options, **given}), shares)
-    deployment = deployment.replace(**{name: value for name, value in given.items() if name in DEPLOYMENT_OPTIONS})
-    defaults = {name: value for name, value in system.options.items() if name in DEPLOYMENT_OPTIONS}
-    if system.prompt_sets_budget:
-        defaults["max_num_batched_tokens"] = max(deployment.max_model_len or 0, 2048)
-    deployment = deployment.replace(**{name: v for name, v in defaults.items() if name not in deployment.given})
-    assert deployment.max_model_len is not None
-    assert deployment.kv_tokens is not None
-    assert deployment.num_gpu_blocks is not None
-    kv_tokens = deployment.kv_tokens
-    if not system.null_block and "kv_tokens" not in deployment.given:
-        kv_tokens = deployment.num_gpu_blocks * deployment.block_size
-    options = Options(**{**system.options, **given})
-    limits = _limits(
-        system,
-        options,
-        max_model_len=deployment.max_model_len,
-        max_num_seqs=deployment.limits.max_num_seqs,
-        max_num_batched_tokens=deployment.limits.max_num_batched_tokens,
-        enable_chunked_prefill=deployment.enable_chunked_prefill,
-    )
-    return Setup(deployment, options, limits, kv_tokens, deployment.block_size, shares)
-
-
-def _without_deployment(system: System, options: Options, shares: bool) -> Setup:
-    """The sizes must be given, and limits that neither the user nor the system sets are no limits."""
-    block_size = options.block_size or 16
-    kv_tokens = options.kv_tokens
-    if kv_tokens is None and options.num_gpu_blocks is not None:
-        kv_tokens = (options.num_gpu_blocks - system.null_block) * block_size
-    missing = [n for n, v in (("kv_tokens", kv_tokens), ("max_model_len", options.max_model_len)) if v is None]
-    if missing:
-        raise UsageError(
-            f"without a deployment {' and '.join(missing)} must be given. "
-            "Give them, or a Deployment of a model on a GPU."
-        )
-    assert kv_tokens is not None
-    assert options.max_model_len is not None
-    budget = options.max_num_batched_tokens
-    if budget is None and system.prompt_sets_budget:
-        budget = max(options.max_model_len, 2048)
-    limits = _limits(
-        system,
-        options,
-        max_model_len=options.max_model_len,
-        max_num_seqs=options.max_num_seqs,
-        max_num_batched_tokens=budget,
-        enable_chunked_prefill=options.enable_chunked_prefill is not False,
-    )
-    return Setup(None, options, limits, kv_tokens, block_size, shares)
-
-
-def _limits(system: System, options: Options, **values: Any) -> Limits:
-    values |= {name: getattr(options, name) for name in _OF_LIMITS if getattr(options, name) is not None}
-    if system.whole_prompts:
-        values["max_num_batched_tokens"] = None
-    return Limits(**values)
-
-
-def _check(given: dict[str, Any]) -> None:
+def check_options(given: dict[str, Any]) -> None:
+    """Raises UsageError for a name that is no option, and for a value of another kind or out of range."""
     own = {field.name for field in fields(Options)}
     for name, value in given.items():
         if name not in own:
@@ -178,11 +88,19 @@ def _check(given: dict[str, Any]) -> None:
             raise unknown("option", name, own, hint)
         if value is None:
             continue
-        if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise UsageError(f"{name} is {value!r}. Give a whole number of at least 1.")
-    share = given.get("watermark")
-    if share is not None and not 0 <= share < 1:
-        raise UsageError(f"watermark is {share!r}. Give a share of the KV memory, from 0 up to below 1.")
-    gib = given.get("swap_space")
-    if gib is not None and not 0 <= gib < 1 << 20:
-        raise UsageError(f"swap_space is {gib!r}. Give GiB for each GPU, 0 or more.")
+        if name in _COUNTS:
+            whole(name, value, most=MOST_BLOCK_TOKENS if name == "block_size" else MOST)
+        elif name in _FLAGS:
+            flag(name, value)
+        elif name in _NAMES:
+            text(name, value)
+    if given.get("long_prefill_token_threshold") is not None:
+        whole("long_prefill_token_threshold", given["long_prefill_token_threshold"], least=0)
+    if given.get("gpu_memory_utilization") is not None:
+        real("gpu_memory_utilization", given["gpu_memory_utilization"])
+    if given.get("watermark") is not None and not 0 <= real("watermark", given["watermark"]) < 1:
+        raise UsageError(f"watermark is {given['watermark']!r}. Give a share of the KV memory, from 0 up to below 1.")
+    if given.get("swap_space") is not None and not 0 <= real("swap_space", given["swap_space"]) < _MOST_SWAP_GIB:
+        raise UsageError(f"swap_space is {given['swap_space']!r}. Give GiB for each GPU, 0 or more.")
+    if given.get("num_gpu_blocks") is not None:
+        whole("num_gpu_blocks * block_size", given["num_gpu_blocks"] * (given.get("block_size") or BLOCK_SIZE))

@@ -9,22 +9,43 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from simbatch.checks import shown
 from simbatch.errors import UsageError, unknown
-from simbatch.memory import ContiguousMemory, Memory, OwnPrefixMemory, PagedMemory, PrefixCachingMemory
-from simbatch.scheduler import Continuous, Naive, Orca, Sarathi, Scheduler, Static, VllmV0, VllmV1
+from simbatch.memory import (
+    ContiguousMemory,
+    CopyOnWriteMemory,
+    Memory,
+    OwnPrefixMemory,
+    PagedMemory,
+    PrefixCachingMemory,
+)
+from simbatch.scheduler import (
+    Continuous,
+    Naive,
+    Orca,
+    Sarathi,
+    Scheduler,
+    Static,
+    VllmV0,
+    VllmV0Groups,
+    VllmV1,
+    VllmV1Of011,
+)
 from simbatch.timing import LinearTiming, RooflineTiming, Timing
 
 if TYPE_CHECKING:
-    from simbatch.options import Setup
+    from simbatch.setup import Setup
 
 SCHEDULERS: dict[str, Callable[[Setup], Scheduler]] = {
     "naive": lambda setup: Naive(),
     "static": lambda setup: Static(setup.options.batch_size),
     "orca": lambda setup: Orca(),
     "continuous": lambda setup: Continuous(),
-    "vllm-v0": lambda setup: VllmV0(setup.options.preemption_mode or "recompute", setup.swap_space_blocks),
+    "vllm-v0": lambda setup: (VllmV0Groups if setup.samples else VllmV0)(
+        setup.options.preemption_mode or "recompute", setup.swap_space_blocks
+    ),
     "sarathi": lambda setup: Sarathi(setup.options.preemption_mode or "recompute", setup.swap_space_blocks),
-    "vllm": lambda setup: VllmV1(),
+    "vllm": lambda setup: VllmV1Of011() if setup.vllm_version == "0.11" else VllmV1(),
 }
 
 MEMORIES: dict[str, Callable[[Setup], Memory]] = {
@@ -39,12 +60,15 @@ MEMORIES: dict[str, Callable[[Setup], Memory]] = {
 
 
 def _paged(setup: Setup) -> PagedMemory:
-    num_blocks = setup.kv_tokens // setup.block_size
+    size = setup.kv_tokens // setup.block_size, setup.block_size
     if not setup.options.enable_prefix_caching:
-        return PagedMemory(num_blocks, setup.block_size)
-    lag = int(bool(setup.options.async_scheduling))
-    kind = PrefixCachingMemory if setup.shares else OwnPrefixMemory
-    return kind(num_blocks, setup.block_size, lag=lag)
+        return (CopyOnWriteMemory if setup.samples else PagedMemory)(*size, null_blocks=setup.null_blocks)
+    return (PrefixCachingMemory if setup.shares else OwnPrefixMemory)(
+        *size,
+        null_blocks=setup.null_blocks,
+        unhashed_first=setup.vllm_version != "0.11",
+        lag=int(bool(setup.options.async_scheduling)),
+    )
 
 
 TIMINGS = ("roofline", "linear:base_ms=5,token_us=20,context_ns=20")
@@ -54,24 +78,14 @@ def make_scheduler(name: str, setup: Setup) -> Scheduler:
     """A built-in by its name, or ``module:Class`` made without arguments."""
     if name in SCHEDULERS:
         return SCHEDULERS[name](setup)
-    made = _make(name, "scheduler", SCHEDULERS)
-    if not isinstance(made, Scheduler):
-        raise UsageError(f"{name} is not a scheduler. Derive its class from simbatch.Scheduler or simbatch.Continuous.")
-    return made
+    return as_scheduler(_make(name, "scheduler", SCHEDULERS), name)
 
 
 def make_memory(name: str, setup: Setup) -> Memory:
     """A built-in by its name, or ``module:Class`` made with (KV tokens, block size)."""
     if name in MEMORIES:
         return MEMORIES[name](setup)
-    made = _make(name, "memory", MEMORIES, setup.kv_tokens, setup.block_size)
-    lacking = [method for method in _MEMORY_METHODS if not hasattr(made, method)]
-    if lacking:
-        raise UsageError(
-            f"{name} is not a memory: it has no {', '.join(lacking)}. See simbatch.Memory for what it needs."
-        )
-    memory: Memory = made
-    return memory
+    return as_memory(_make(name, "memory", MEMORIES, setup.kv_tokens, setup.block_size), name)
 
 
 def make_timing(name: str, setup: Setup) -> Timing:
@@ -84,11 +98,45 @@ def make_timing(name: str, setup: Setup) -> Timing:
                 "the roofline needs a model and a GPU. Give a Deployment, or a timing such as linear:base_ms=5."
             )
         return RooflineTiming(setup.deployment)
-    made = _make(name, "timing", TIMINGS, setup.deployment)
-    if not hasattr(made, "progression"):
-        raise UsageError(f"{name} is not a timing: it has no progression. See simbatch.Timing for what it needs.")
+    if name == "linear":
+        raise UsageError(f"the timing 'linear' has no coefficients. Write them after it, such as {TIMINGS[1]}.")
+    return as_timing(_make(name, "timing", TIMINGS, setup.deployment), name)
+
+
+def as_scheduler(made: Any, name: str = "") -> Scheduler:
+    """*made*, called *name* in the UsageError that is raised unless it is a scheduler."""
+    if not isinstance(made, Scheduler):
+        raise UsageError(
+            f"{_called(made, name)} is not a scheduler. Derive its class from simbatch.Scheduler or simbatch.Continuous."
+        )
+    return made
+
+
+def as_memory(made: Any, name: str = "") -> Memory:
+    """*made*, called *name* in the UsageError that is raised unless it is a memory."""
+    lacking = [method for method in _MEMORY_METHODS if not hasattr(made, method)]
+    if lacking or inspect.isclass(made):
+        why = f": it has no {', '.join(lacking)}" if lacking else ""
+        raise UsageError(f"{_called(made, name)} is not a memory{why}. See simbatch.Memory for what it needs.")
+    memory: Memory = made
+    return memory
+
+
+def as_timing(made: Any, name: str = "") -> Timing:
+    """*made*, called *name* in the UsageError that is raised unless it is a timing."""
+    if not hasattr(made, "progression") or inspect.isclass(made):
+        raise UsageError(
+            f"{_called(made, name)} is not a timing: it has no progression. See simbatch.Timing for what it needs."
+        )
     timing: Timing = made
     return timing
+
+
+def _called(made: object, name: str) -> str:
+    """What an error calls *made*: a class where an object was expected is the likely mistake."""
+    if inspect.isclass(made):
+        return f"{made.__name__}, the class and not an object such as {made.__name__}(),"
+    return name or shown(made)
 
 
 _MEMORY_METHODS = ("fits", "room", "take", "release", "join", "part", "end", "due", "grow", "headroom", "advance")

@@ -28,6 +28,8 @@ class Request:
     """Smaller is more important."""
     segments: tuple[tuple[str, int, int], ...] | None = None
     """What the prompt consists of, as (stream, start, length); None: like nobody else's."""
+    group: int = -1
+    """Parallel samples of one request have the same number here, and follow each other; -1: there is one."""
 
 
 class Sequence:
@@ -44,6 +46,7 @@ class Sequence:
         "final_computed",
         "first_scheduled_ps",
         "first_token_ps",
+        "group",
         "held",
         "id",
         "index",
@@ -70,6 +73,7 @@ class Sequence:
         self.arrival_ps = request.arrival_ps
         self.priority = request.priority
         self.segments = request.segments
+        self.group = request.group
         self.prompt_tokens = request.prompt_tokens
         self.max_tokens = room if limit is None or limit > room else limit
         """Most outputs, the model's length considered: what the engine knows."""

@@ -12,20 +12,23 @@ import numpy as np
 import simpy
 
 from simbatch.async_engine import AsyncEngine
+from simbatch.checks import shown
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
 from simbatch.engine import Engine
-from simbatch.facts import Facts
+from simbatch.errors import UsageError
+from simbatch.facts import FINISHED, Facts, Ints
 from simbatch.memory.base import Memory
-from simbatch.options import Setup, set_up
-from simbatch.parts import make_memory, make_scheduler, make_timing
+from simbatch.parts import as_memory, as_scheduler, as_timing, make_memory, make_scheduler, make_timing
 from simbatch.record import Recorder
 from simbatch.result import Result
 from simbatch.scheduler import Scheduler
+from simbatch.setup import Setup, set_up
 from simbatch.systems import DEFAULT_SYSTEM, find_system
 from simbatch.timing import Timing
+from simbatch.trace.samples import one_row_per_sample
 from simbatch.version import __version__
-from simbatch.workload import replay
+from simbatch.workload import ClosedLoop, replay
 
 if TYPE_CHECKING:
     from simbatch.trace import Trace
@@ -42,6 +45,7 @@ def simulate(
     step: bool = False,
     log: DecisionLog | None = None,
     seed: int = 0,
+    concurrency: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Result:
@@ -50,7 +54,8 @@ def simulate(
     Parameters
     ----------
     trace
-        Requests with or without arrival times; without, everything arrives at time 0.
+        Requests with or without arrival times; without, everything arrives at time 0. A turn of a session
+        waits for the one before, and then for its think time.
     deployment
         Model, GPU and KV memory. May be left out when *timing* and `kv_tokens` (or a *memory*) and
         `max_model_len` are given.
@@ -62,6 +67,9 @@ def simulate(
     step
         Take every iteration alone (the plain path): same result, and `Result.decisions`, kept by
         *log* (a `DecisionLog` unless you give one of your own).
+    concurrency
+        A closed loop of so many users: whoever has an answer sends the next request (or session) at once,
+        and arrival times do not matter.
     on_progress
         Called now and then with (requests done, requests in all).
     options
@@ -69,20 +77,37 @@ def simulate(
 
     Raises UsageError for what cannot be set up and PolicyError for a policy that breaks its contract.
     """
+    check_world(trace, deployment)
+    trace = one_row_per_sample(trace)
     bundle = find_system(system)
-    setup = set_up(bundle, deployment, options, shares=bool(trace.prefix))
-    policy = _scheduler(scheduler or bundle.scheduler, setup)
+    parts = _name(scheduler, bundle.scheduler), _name(memory, bundle.memory)
+    setup = set_up(
+        bundle,
+        deployment,
+        options,
+        parts=parts,
+        shares=bool(trace.prefix),
+        samples=trace.sample_of is not None,
+    )
+    policy = _scheduler(bundle.scheduler if scheduler is None else scheduler, setup)
     policy.start(setup.limits)
-    kv = _memory(memory or bundle.memory, setup)
-    clock = make_timing(timing or "roofline", setup) if timing is None or isinstance(timing, str) else timing
+    kv = _memory(bundle.memory if memory is None else memory, setup)
+    clock = _timing(timing, setup)
 
     env = simpy.Environment()
     recorder = Recorder(len(trace), kv.capacity_tokens, on_progress)
     if step and log is None:
         log = DecisionLog()
     engine_class = AsyncEngine if setup.options.async_scheduling else Engine
-    engine = engine_class(env, policy, kv, clock, recorder, step=step, log=log)
-    env.process(replay(env, trace.requests(), engine.submit))
+    loop = None if concurrency is None and trace.session is None else ClosedLoop(env, trace, concurrency)
+    on_finish = None if loop is None else loop.ended
+    engine = engine_class(
+        env, policy, kv, clock, recorder, step=step, feedback=loop is not None, log=log, on_finish=on_finish
+    )
+    if loop is None:
+        env.process(replay(env, trace.requests(), engine.submit))
+    else:
+        loop.start(engine.submit)
     started = time.perf_counter()
     env.run()
     wall_s = time.perf_counter() - started
@@ -93,23 +118,49 @@ def simulate(
         "trace": trace.describe(),
         "deployment": None if setup.deployment is None else setup.deployment.describe(),
         "system": system,
+        "vllm_version": setup.vllm_version if bundle.null_block else None,
         "limits": asdict(setup.limits),
         "scheduler": policy.describe(),
         "memory": kv.describe(),
         "timing": clock.describe(),
         "options": options,
         "seed": seed,
+        "concurrency": concurrency,
         "step": step,
     }
-    return Result(_facts(trace, recorder, env, wall_s, setup, config, log))
+    facts = _facts(trace, recorder, env, wall_s, setup, config, log)
+    if loop is not None:
+        facts.requests["arrival_ps"] = np.array(loop.arrival_ps, dtype=np.int64)
+    return Result(facts)
+
+
+def check_world(trace: object, deployment: object) -> None:
+    """Raises UsageError unless these are a trace and a deployment, or None for the latter."""
+    from simbatch.trace import Trace
+
+    if not isinstance(trace, Trace):
+        raise UsageError(f"the trace is {shown(trace)}, not a Trace. Load one, such as Trace.load('sharegpt').")
+    if deployment is not None and not isinstance(deployment, Deployment):
+        raise UsageError(f"the deployment is {shown(deployment)}. Give a Deployment, such as Deployment(gpu='h100').")
+
+
+def _name(given: object, default: str) -> str:
+    """A built-in part by its name; any other is somebody's own."""
+    name = default if given is None else given
+    return name if isinstance(name, str) and ":" not in name else "custom"
 
 
 def _scheduler(given: Scheduler | str, setup: Setup) -> Scheduler:
-    return make_scheduler(given, setup) if isinstance(given, str) else copy.deepcopy(given)
+    return make_scheduler(given, setup) if isinstance(given, str) else copy.deepcopy(as_scheduler(given))
 
 
 def _memory(given: Memory | str, setup: Setup) -> Memory:
-    return make_memory(given, setup) if isinstance(given, str) else copy.deepcopy(given)
+    return make_memory(given, setup) if isinstance(given, str) else copy.deepcopy(as_memory(given))
+
+
+def _timing(given: Timing | str | None, setup: Setup) -> Timing:
+    name = "roofline" if given is None else given
+    return make_timing(name, setup) if isinstance(name, str) else as_timing(name)
 
 
 def _facts(
@@ -139,17 +190,36 @@ def _facts(
         config=config,
         gpu_memory_share=None if deployment is None else deployment.kv_cache_bytes / deployment.gpu_memory_bytes,
         price_usd_per_hour=None if deployment is None else deployment.usd_per_hour,
-        warnings=_warnings(trace, recorder, deployment),
+        warnings=_warnings(trace, recorder, requests["status"], setup, config["concurrency"] is not None),
         planned_ahead=bool(setup.options.async_scheduling),
         decisions=None if log is None else log.steps,
     )
 
 
-def _warnings(trace: Trace, recorder: Recorder, deployment: Deployment | None) -> list[str]:
+def _warnings(trace: Trace, recorder: Recorder, status: Ints, setup: Setup, closed: bool) -> list[str]:
     """What limits the result without making it wrong."""
-    warnings = [*trace.warnings, *(deployment.warnings if deployment is not None else ())]
-    if trace.arrival_ps is None:
-        warnings.append("the trace has no arrival times: everything arrives at time 0")
+    warnings = [*trace.warnings, *(setup.deployment.warnings if setup.deployment is not None else ())]
+    if trace.arrival_ps is None and not closed:
+        what = "everything arrives" if trace.session is None else "every session begins"
+        warnings.append(f"the trace has no arrival times: {what} at time 0")
+    if setup.ignored:
+        warnings.append(f"{', '.join(setup.ignored)}: no effect on this system")
     for reason, count in recorder.refusals.items():
         warnings.append(f"{count} of {len(trace)} requests refused: {reason}")
-    return warnings
+    return [*warnings, *_cut_outputs(trace, status, setup.limits.max_model_len)]
+
+
+def _cut_outputs(trace: Trace, status: Ints, max_model_len: int) -> list[str]:
+    """How many outputs that finished are shorter than the trace says, by what ended them."""
+    outputs, room = trace.output_tokens, max_model_len - trace.prompt_tokens
+    allowed = outputs if trace.max_tokens is None else np.where(trace.max_tokens < 0, outputs, trace.max_tokens)
+    cut = {
+        f"max_model_len, {max_model_len:,} tokens": np.minimum(outputs, allowed) > room,
+        "max_tokens": (outputs > allowed) & (allowed <= room),
+    }
+    counts = {what: int((rows & (status == FINISHED)).sum()) for what, rows in cut.items()}
+    return [
+        f"{count:,} {'output ends' if count == 1 else 'outputs end'} at {what}, before the length in the trace"
+        for what, count in counts.items()
+        if count
+    ]

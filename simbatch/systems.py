@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from simbatch.checks import text
 from simbatch.errors import unknown
 
 
@@ -92,6 +93,7 @@ SYSTEMS = {
             "vLLM V1: one token budget, chunked prefill, blocks on demand, the newest preempted",
             scheduler="vllm",
             memory="paged",
+            options={"enable_prefix_caching": True, "async_scheduling": True},
             null_block=True,
         ),
     )
@@ -101,6 +103,6 @@ DEFAULT_SYSTEM = "vllm"
 
 def find_system(name: str) -> System:
     """Raises UsageError for an unknown *name*."""
-    if name not in SYSTEMS:
+    if text("the system", name) not in SYSTEMS:
         raise unknown("system", name, SYSTEMS)
     return SYSTEMS[name]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
+from simbatch.checks import whole
 from simbatch.errors import UsageError
 from simbatch.request import Request, Sequence
 from simbatch.trace.chains import chains
@@ -44,7 +45,7 @@ class ClosedLoop:
     """
 
     def __init__(self, env: simpy.Environment, trace: Trace, users: int | None = None) -> None:
-        if users is not None and users < 1:
+        if users is not None and whole("the concurrency", users, least=None) < 1:
             raise UsageError(f"the concurrency is {users}, but a closed loop has at least 1 user. Give a whole number.")
         self._env = env
         self._trace = trace

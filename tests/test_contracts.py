@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import simbatch as sb
+from simbatch.memory import ContiguousMemory, CopyOnWriteMemory, OwnPrefixMemory, PrefixCachingMemory
 from simbatch.scheduler.queue import Queue
-from simbatch.testing import check_scheduler
+from simbatch.testing import check_memory, check_scheduler, check_timing
+from simbatch.timing import FOREVER
 
 
 class Smallest(sb.Continuous):
@@ -25,11 +27,12 @@ class DriftsWithTheClock(sb.Continuous):
     """Admits in odd milliseconds only, and does not say that it must be asked every iteration."""
 
     def plan(self, waiting: Queue, running: sb.Batch, memory: sb.Memory, now_ps: int) -> sb.Plan:
-        plan = sb.Plan(waiting, running, memory)
-        budget = self._go_on(plan)
-        if waiting and not plan.preempted and (now_ps // 10**9 % 2 or not running):
-            self._let_in(plan, budget)
-        return plan
+        self.now_ps = now_ps
+        return super().plan(waiting, running, memory, now_ps)
+
+    def admit(self, sequence: sb.Sequence, tokens: int, running: sb.Batch, memory: sb.Memory) -> bool:
+        odd = self.now_ps // 10**9 % 2 == 1
+        return (odd or not running) and super().admit(sequence, tokens, running, memory)
 
 
 class Drifts(DriftsWithTheClock):
@@ -96,10 +99,82 @@ def test_broken_policies_are_caught(policy: type[sb.Scheduler], says: str) -> No
     assert told.count("  request ") <= 3, "the smallest world should be small"
 
 
+class ForgetfulMemory(sb.PagedMemory):
+    """Says that a stretch took no blocks beyond its first iteration."""
+
+    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+        free = self.free_blocks
+        integrals = super().advance(iterations, first_ps, increment_ps)
+        self.free_blocks = free
+        return integrals
+
+
+class HighHeadroom(sb.PagedMemory):
+    def headroom(self, most: int, spare: int = 0) -> int:
+        return most
+
+
+@pytest.mark.parametrize("memory", [LeakyMemory, GenerousMemory, ForgetfulMemory, HighHeadroom])
+def test_broken_memories_are_caught(memory: type[sb.PagedMemory]) -> None:
+    with pytest.raises(sb.PolicyError) as caught:
+        check_memory(memory)
+    told = str(caught.value)
+    assert told.startswith(f"{memory.__name__} breaks its contract under ")
+    assert told.count("  request ") <= 3, told
+
+
 @pytest.mark.parametrize(
-    ("memory", "says"),
-    [(LeakyMemory, "a count is wrong"), (GenerousMemory, "a count is wrong")],
+    "memory",
+    [
+        sb.PagedMemory,
+        OwnPrefixMemory,
+        PrefixCachingMemory,
+        CopyOnWriteMemory,
+        lambda blocks, size: ContiguousMemory(blocks * size, "oracle", "buddy", 64),
+        lambda blocks, size: ContiguousMemory(blocks * size, "limit", "first-fit", 64),
+        lambda blocks, size: ContiguousMemory(blocks * size, "pow2", "best-fit", 64),
+    ],
 )
-def test_broken_memories_are_caught(memory: type[sb.PagedMemory], says: str) -> None:
+def test_built_in_memories_pass(memory: type[sb.PagedMemory]) -> None:
+    check_memory(memory)
+
+
+class DriftingTiming:
+    """Slower with every question: the same iteration does not take the same time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def progression(self, iteration: sb.Iteration) -> tuple[int, int, int]:
+        self.asked += 1
+        return 10**9 + self.asked, 0, FOREVER
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+
+class BentTiming(DriftingTiming):
+    """A square, told as if it were a line."""
+
+    def progression(self, iteration: sb.Iteration) -> tuple[int, int, int]:
+        return 10**9 + iteration.context_tokens**2, iteration.context_tokens, FOREVER
+
+
+class FloatTiming(DriftingTiming):
+    def progression(self, iteration: sb.Iteration) -> tuple[int, int, int]:
+        return 1e9, 0, 1  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("timing", "says"),
+    [(DriftingTiming(), "asked again"), (BentTiming(), "iterations later"), (FloatTiming(), "whole numbers")],
+)
+def test_broken_timings_are_caught(timing: sb.Timing, says: str) -> None:
     with pytest.raises(sb.PolicyError, match=says):
-        check_scheduler(sb.VllmV1, memory=memory)
+        check_timing(timing)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "a100-40", "l4"])
+def test_built_in_timings_pass(gpu: str) -> None:
+    check_timing(sb.LinearTiming(base_ms=5, token_us=20, context_ns=20))
+    check_timing(sb.RooflineTiming(sb.Deployment("qwen2.5-3b", gpu=gpu)))

@@ -16,23 +16,26 @@ from simbatch.testing import replay_case, replay_golden
 MICRO = json.loads((Path(__file__).parent / "data" / "vllm_v1_micro.json").read_text(encoding="utf-8"))
 STEP_TIME_NS = MICRO["header"]["step_time_ns"]
 CASES = {case["name"]: case for case in MICRO["cases"]}
-PLAIN_CASES = (
-    "single one_token join chunk_share chunk_order block_edge last_slot preempt_self preempt_tail preempt_cascade "
-    "preempt_two gate_full gate_chunk head_of_line watermark max_seqs nochunk model_len"
-).split()
-PLAIN_SCENARIOS = (
-    "a_burst a_light b_pressure b_reserve b_tiny c_chunk2048 c_chunk512 d_seqs32 d_seqs8 e_prefix_off i_lencap"
+SCENARIOS = (
+    "a_burst a_light b_cached b_pressure b_reserve b_tiny c_chunk2048 c_chunk512 d_seqs32 d_seqs8 e_multiturn "
+    "e_prefix_off e_prefix_on e_prefix_tight f_priority f_priority_mem g_longcap h_async h_async_stop i_lencap"
 ).split()
 
 
-@pytest.mark.parametrize("name", PLAIN_CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_micro_case(name: str) -> None:
     assert replay_case(CASES[name], STEP_TIME_NS) is None
 
 
-@pytest.mark.parametrize("name", PLAIN_SCENARIOS)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario(name: str, shared: Path) -> None:
     assert replay_golden(shared / "data" / "vllm_golden" / f"{name}.s1.steps.jsonl.gz") is None
+
+
+def test_every_scenario_of_the_reference_data_is_tried(shared: Path) -> None:
+    found = {path.name.split(".")[0] for path in (shared / "data" / "vllm_golden").glob("*.steps.jsonl.gz")}
+    assert found == set(SCENARIOS)
+    assert len(CASES) == 42
 
 
 def wrong(value: Any) -> Any:
@@ -98,6 +101,22 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         replay_golden(tmp_path / "x.requests.jsonl")
 
 
-def test_what_is_not_modelled_is_said() -> None:
-    with pytest.raises(sb.SimbatchError, match="async_basic: async_scheduling=True is not modelled"):
-        replay_case(CASES["async_basic"], STEP_TIME_NS)
+@pytest.mark.parametrize(
+    ("name", "field", "step"), [("async_stop", "td", 2), ("lru", "hashed", 3), ("lru", "kv_end", 1)]
+)
+def test_fields_of_some_logs_only_are_compared_too(name: str, field: str, step: int) -> None:
+    case = copy.deepcopy(CASES[name])
+    real = case["steps"][step][field]
+    case["steps"][step][field] = real + 1
+    told = replay_case(case, STEP_TIME_NS)
+    assert told == f"step {step}, {field}: the real scheduler has {real + 1}, the simulator {real}"
+
+
+def test_the_watermark_is_a_share_of_all_blocks() -> None:
+    """The null block counts: a quarter of 20 blocks are 5, although 19 are usable."""
+    trace = sb.Trace.from_columns(id=["a", "b"], arrival_s=[0, 0], prompt_tokens=[56, 4], output_tokens=[2, 2])
+    result = sb.simulate(
+        trace, kv_tokens=76, block_size=4, max_model_len=64, watermark=0.25, timing="linear:base_ms=5", step=True
+    )
+    assert result.decisions is not None
+    assert result.decisions[0]["sched"] == [["a", 56, 0]]

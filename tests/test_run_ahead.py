@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simbatch as sb
-from simbatch.engine import _iterations_by, _span
+from simbatch.progression import iterations_by, span
 from simbatch.testing.contracts import World, fault
 
 POLICIES: dict[str, Callable[[], sb.Scheduler]] = {
@@ -64,6 +64,7 @@ def test_a_larger_world_with_many_preemptions() -> None:
         output_tokens=rng.integers(1, 90, 400),
     )
     options = {
+        "async_scheduling": False,
         "kv_tokens": 1600,
         "max_model_len": 400,
         "max_num_seqs": 40,
@@ -88,11 +89,11 @@ def test_a_larger_world_with_many_preemptions() -> None:
     offset=st.integers(-1, 1),
 )
 def test_the_iteration_in_flight_is_found_exactly(first: int, increment: int, iterations: int, offset: int) -> None:
-    elapsed = max(0, _span(iterations, first, increment) + offset)
-    n = _iterations_by(elapsed, first, increment)
+    elapsed = max(0, span(iterations, first, increment) + offset)
+    n = iterations_by(elapsed, first, increment)
     assert n >= 1
-    assert _span(n, first, increment) >= elapsed
-    assert n == 1 or _span(n - 1, first, increment) < elapsed
+    assert span(n, first, increment) >= elapsed
+    assert n == 1 or span(n - 1, first, increment) < elapsed
 
 
 def test_shrinking_iterations_are_found_too() -> None:
@@ -100,4 +101,4 @@ def test_shrinking_iterations_are_found_too() -> None:
     ends = [10, 18, 24, 28, 30]
     for elapsed in range(31):
         expected = next(n for n, end in enumerate(ends, 1) if end >= elapsed)
-        assert _iterations_by(elapsed, 10, -2) == expected
+        assert iterations_by(elapsed, 10, -2) == expected

@@ -32,7 +32,14 @@ def run(step: bool) -> sb.Result:
         output_tokens=[int(output.split()[0]) for _, _, _, output in requests],
     )
     return sb.simulate(
-        trace, kv_tokens=16, block_size=4, max_model_len=64, timing="linear:base_ms=10,token_us=1000", step=step
+        trace,
+        kv_tokens=16,
+        block_size=4,
+        max_model_len=64,
+        async_scheduling=False,
+        enable_prefix_caching=False,
+        timing="linear:base_ms=10,token_us=1000",
+        step=step,
     )
 
 

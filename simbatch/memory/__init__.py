@@ -2,8 +2,9 @@
 
 from simbatch.memory.base import Memory
 from simbatch.memory.contiguous import ContiguousMemory
+from simbatch.memory.copy_on_write import CopyOnWriteMemory
 from simbatch.memory.own_prefix import OwnPrefixMemory
 from simbatch.memory.paged import PagedMemory
 from simbatch.memory.prefix import PrefixCachingMemory
 
-__all__ = ["ContiguousMemory", "Memory", "OwnPrefixMemory", "PagedMemory", "PrefixCachingMemory"]
+__all__ = ["ContiguousMemory", "CopyOnWriteMemory", "Memory", "OwnPrefixMemory", "PagedMemory", "PrefixCachingMemory"]

@@ -17,6 +17,8 @@ class Memory(Protocol):
     capacity_tokens: int
     caches: bool
     """Does it find again what was computed before?"""
+    takes_padding: bool
+    """Can it hold prompts that are padded? A cache cannot: padding is no content."""
     shared_tokens: int
     """Tokens that more than one sequence holds, counted for each holder but the first."""
 
@@ -39,6 +41,10 @@ class Memory(Protocol):
 
     def complete(self, sequence: Sequence) -> None:
         """All tokens of a running *sequence*, which was planned ahead of them, have come back."""
+        ...
+
+    def share(self, leader: Sequence, follower: Sequence) -> None:
+        """*follower* starts with the prompt of *leader*, and copies what it writes to. Not every memory can."""
         ...
 
     def forget(self, sequence: Sequence) -> None:

@@ -32,6 +32,7 @@ class ContiguousMemory:
     """
 
     caches = False
+    takes_padding = True
     shared_tokens = 0
 
     def __init__(
@@ -105,6 +106,9 @@ class ContiguousMemory:
 
     def complete(self, sequence: Sequence) -> None:
         pass
+
+    def share(self, leader: Sequence, follower: Sequence) -> None:
+        raise TypeError(f"{type(self).__name__} shares no prompts")
 
     def forget(self, sequence: Sequence) -> None:
         pass

@@ -20,8 +20,18 @@ from simbatch.request import Sequence
 class OwnPrefixMemory(PagedMemory):
     """See `PrefixCachingMemory` for *unhashed_first* and *lag*."""
 
-    def __init__(self, num_blocks: int, block_size: int = 16, *, unhashed_first: bool = True, lag: int = 0) -> None:
-        super().__init__(num_blocks, block_size)
+    takes_padding = False
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        null_blocks: int = 0,
+        unhashed_first: bool = True,
+        lag: int = 0,
+    ) -> None:
+        super().__init__(num_blocks, block_size, null_blocks=null_blocks)
         self.unhashed_first = unhashed_first
         self.lag = lag
         self._anonymous = num_blocks

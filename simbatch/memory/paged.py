@@ -16,18 +16,23 @@ from simbatch.request import Sequence
 
 
 class PagedMemory:
-    """*num_blocks* usable blocks of *block_size* tokens each (vLLM's null block already left out)."""
+    """*num_blocks* usable blocks of *block_size* tokens each.
+
+    *null_blocks* more hold nothing and are not counted in anything but the watermark (vLLM V1 has one).
+    """
 
     caches = False
+    takes_padding = True
     shared_tokens = 0
 
-    def __init__(self, num_blocks: int, block_size: int = 16) -> None:
+    def __init__(self, num_blocks: int, block_size: int = 16, *, null_blocks: int = 0) -> None:
         if num_blocks < 1 or block_size < 1:
             raise UsageError(
                 f"paged memory of {num_blocks} blocks of {block_size} tokens holds nothing. "
                 "Give at least one block of one token."
             )
         self.num_blocks = num_blocks
+        self.null_blocks = null_blocks
         self.block_size = block_size
         self.capacity_tokens = num_blocks * block_size
         self.free_blocks = num_blocks
@@ -61,7 +66,7 @@ class PagedMemory:
         return -(-most // self.block_size) + spare <= self.num_blocks
 
     def reserve_room(self, share: float) -> int:
-        return int(share * self.num_blocks)
+        return int(share * (self.num_blocks + self.null_blocks))
 
     def cached_tokens(self, sequence: Sequence) -> int:
         return 0
@@ -69,16 +74,19 @@ class PagedMemory:
     def complete(self, sequence: Sequence) -> None:
         pass
 
+    def share(self, leader: Sequence, follower: Sequence) -> None:
+        raise TypeError(f"{type(self).__name__} shares no prompts")
+
     def forget(self, sequence: Sequence) -> None:
         pass
 
     # -- room taken explicitly -------------------------------------------------------------------
 
     def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        return max(0, -(-tokens // self.block_size) - sequence.held) + spare <= self.free_blocks
+        return max(0, self._blocks(sequence, tokens) - sequence.held) + spare <= self.free_blocks
 
     def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        need = -(-tokens // self.block_size) - sequence.held
+        need = self._blocks(sequence, tokens) - sequence.held
         if need <= 0:
             return True
         if need + spare > self.free_blocks:
@@ -87,9 +95,17 @@ class PagedMemory:
             self.internal_tokens += sequence.padding_tokens
         self.free_blocks -= need
         sequence.held += need
-        if sequence.held == -(-sequence.final_computed // self.block_size):
+        if sequence.held == self._blocks(sequence, sequence.final_computed):
             self.internal_tokens += -sequence.final_computed % self.block_size
         return True
+
+    def _blocks(self, sequence: Sequence, tokens: int) -> int:
+        """Blocks of its own that *sequence* holds when it has *tokens* in the cache."""
+        return -(-tokens // self.block_size)
+
+    def _blocks_now(self, sequence: Sequence) -> int:
+        """Blocks that a decoding *sequence* holds."""
+        return self._blocks(sequence, self.clock - sequence.origin)
 
     def release(self, sequence: Sequence) -> int:
         if sequence.held < 0:
@@ -111,7 +127,7 @@ class PagedMemory:
         """The part of what a sequence that does not decode holds and will never fill."""
         if sequence in self._ended:
             return sequence.held * self.block_size
-        if sequence.held == -(-sequence.final_computed // self.block_size):
+        if sequence.held == self._blocks(sequence, sequence.final_computed):
             return sequence.padding_tokens + -sequence.final_computed % self.block_size
         return sequence.padding_tokens if sequence.held else 0
 
@@ -120,24 +136,28 @@ class PagedMemory:
     def join(self, sequence: Sequence) -> None:
         size = self.block_size
         self._due[sequence.origin % size] += 1
-        last = -(-sequence.final_computed // size)
-        if sequence.held < last and sequence.final_computed % size:
-            at = sequence.origin + (last - 1) * size + 1
-            self._rest_at[at] = self._rest_at.get(at, 0) + size * last - sequence.final_computed
+        rest = -sequence.final_computed % size
+        if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
+            at = self._last_block_at(sequence)
+            self._rest_at[at] = self._rest_at.get(at, 0) + rest
         sequence.held = -1  # follows from the origin until it parts
 
     def part(self, sequence: Sequence) -> None:
         size = self.block_size
         self._due[sequence.origin % size] -= 1
-        sequence.held = -(-(self.clock - sequence.origin) // size)
-        last = -(-sequence.final_computed // size)
-        if sequence.held < last and sequence.final_computed % size:
-            at = sequence.origin + (last - 1) * size + 1
-            rest = self._rest_at[at] - (size * last - sequence.final_computed)
-            if rest:
-                self._rest_at[at] = rest
-            else:
+        sequence.held = self._blocks_now(sequence)
+        rest = -sequence.final_computed % size
+        if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
+            at = self._last_block_at(sequence)
+            self._rest_at[at] -= rest
+            if not self._rest_at[at]:
                 del self._rest_at[at]
+
+    def _last_block_at(self, sequence: Sequence) -> int:
+        """The clock with which a decoding *sequence* takes its last block."""
+        size = self.block_size
+        at = sequence.origin + (sequence.final_computed - 1) // size * size + 1
+        return at if at > self.clock else self.clock + 1
 
     def due(self, sequence: Sequence) -> bool:
         return (self.clock - sequence.origin) % self.block_size == 0
@@ -204,9 +224,9 @@ class PagedMemory:
         for sequence in batch.members:
             blocks = sequence.held
             if blocks < 0:
-                blocks = -(-(self.clock - sequence.origin) // self.block_size)
+                blocks = self._blocks_now(sequence)
                 internal += sequence.padding_tokens
-                if blocks == -(-sequence.final_computed // self.block_size):
+                if blocks == self._blocks(sequence, sequence.final_computed):
                     internal += -sequence.final_computed % self.block_size
             else:
                 internal += self._internal(sequence)

@@ -38,16 +38,18 @@ class PrefixCachingMemory(PagedMemory):
     """
 
     caches = True
+    takes_padding = False
 
     def __init__(
         self,
         num_blocks: int,
         block_size: int = 16,
         *,
+        null_blocks: int = 0,
         unhashed_first: bool = True,
         lag: int = 0,
     ) -> None:
-        super().__init__(num_blocks, block_size)
+        super().__init__(num_blocks, block_size, null_blocks=null_blocks)
         self.unhashed_first = unhashed_first
         self.lag = lag
         self.shared_tokens = 0

@@ -8,7 +8,8 @@ from simbatch.scheduler.plan import Cause, Plan
 from simbatch.scheduler.sarathi import Sarathi
 from simbatch.scheduler.static import Static
 from simbatch.scheduler.vllm_v0 import VllmV0
-from simbatch.scheduler.vllm_v1 import VllmV1
+from simbatch.scheduler.vllm_v0_groups import VllmV0Groups
+from simbatch.scheduler.vllm_v1 import VllmV1, VllmV1Of011
 
 __all__ = [
     "Cause",
@@ -21,5 +22,7 @@ __all__ = [
     "Scheduler",
     "Static",
     "VllmV0",
+    "VllmV0Groups",
     "VllmV1",
+    "VllmV1Of011",
 ]

@@ -87,10 +87,10 @@ class Continuous(Scheduler):
         if running.decoding > budget or not running.partial_last:
             plan.unpack()
         while not plan.decode():
-            if not self.goes_on_after_itself:
+            if not self.goes_on_after_itself and running.decoding > len(running.ended):
                 plan.unpack()
-                continue
-            plan.preempt(self.victim(running))
+            else:
+                plan.preempt(self.victim(running))
         budget -= running.decoding
         for sequence in list(running.partial):
             want = sequence.known - sequence.computed

@@ -87,7 +87,8 @@ class Plan:
 
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
-        found = self.memory.cached_tokens(sequence)
+        found = 0 if sequence.held else self.memory.cached_tokens(sequence)
+        tokens = min(tokens, sequence.known - found)
         if not self.memory.take(sequence, found + tokens if hold is None else hold, spare):
             return False
         sequence.computed = found
@@ -97,6 +98,17 @@ class Plan:
         self.running.admit(sequence)
         self.chunks[sequence] = tokens
         return True
+
+    def fork(self, leader: Sequence, follower: Sequence) -> None:
+        """Seat a waiting *follower* that shares the prompt of *leader*, which this plan computes whole.
+
+        It gets its first token with *leader*, at no work of its own.
+        """
+        self.waiting.remove(follower)
+        self.running.admit(follower)
+        self.memory.share(leader, follower)
+        follower.computed = follower.known
+        self.chunks[follower] = 0
 
     def drop(self, sequence: Sequence) -> None:
         """Give up on a waiting *sequence*: it can never be scheduled. It counts as refused."""

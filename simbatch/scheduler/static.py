@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from simbatch.batch import Batch
-from simbatch.errors import UsageError
+from simbatch.errors import PolicyError, UsageError
 from simbatch.memory.base import Memory
 from simbatch.request import Sequence
 from simbatch.scheduler.base import Scheduler
@@ -32,6 +32,11 @@ class Static(Scheduler):
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         plan = Plan(waiting, running, memory)
+        if not memory.takes_padding:
+            raise PolicyError(
+                f"request-level batches pad their prompts, and {type(memory).__name__} looks prompts up by content. "
+                "Use a memory without prefix caching."
+            )
         if running:
             while not plan.decode():
                 self._make_room(plan)
@@ -71,14 +76,21 @@ class Static(Scheduler):
             plan.admit(sequence, sequence.known)
 
     def _make_room(self, plan: Plan) -> None:
-        """A memory that reserves nothing has run out: first those that have ended give theirs up, then the newest."""
-        for sequence in plan.running.ended:
+        """A memory that reserves nothing has run out: first those that have ended give theirs up, then the newest.
+
+        Padding can make a member too large even for a memory of its own. Once nobody is left to
+        wait for, the batch is over.
+        """
+        running, memory = plan.running, plan.memory
+        for sequence in running.ended:
             if sequence.held:
-                plan.memory.release(sequence)
+                memory.release(sequence)
                 return
-        newest = next(s for s in reversed(plan.running.members) if s not in plan.running.ended)
+        newest = next(s for s in reversed(running.members) if s not in running.ended)
         plan.preempt(newest)
         newest.pad(-newest.padding_tokens)
+        for sequence in self.leaves((), running):
+            running.leave(sequence)
 
     def leaves(self, finished: List[Sequence], running: Batch) -> List[Sequence]:
         return list(running.members) if len(running.ended) == len(running) else ()

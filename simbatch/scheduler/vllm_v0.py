@@ -111,12 +111,16 @@ class VllmV0(Scheduler):
         if self.preemption_mode == "recompute":
             plan.preempt(victim)
         else:
-            blocks = plan.swap_out(victim)
-            self.aside.append(victim)
-            self._swapped_blocks[victim] = blocks
-            self._blocks_out += blocks
+            self._swap_out(plan, victim)
+
+    def _swap_out(self, plan: Plan, victim: Sequence) -> None:
+        blocks = plan.swap_out(victim)
+        self.aside.append(victim)
+        self._swapped_blocks[victim] = blocks
+        self._blocks_out += blocks
+        if self.swap_space_blocks is not None:
             swapped = sum(self._swapped_blocks.values())
-            if self.swap_space_blocks is not None and swapped > self.swap_space_blocks:
+            if swapped > self.swap_space_blocks:
                 raise SimbatchError(
                     f"{victim.id} is swapped out, and {swapped} blocks do not fit the {self.swap_space_blocks} of the "
                     "swap space: the real engine fails here. Give more swap space, or preempt by recompute."

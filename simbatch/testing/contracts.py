@@ -1,4 +1,4 @@
-"""What every scheduler must keep, tried on a few hundred tiny worlds.
+"""What every scheduler and every memory must keep, tried on a few hundred tiny worlds.
 
 The worlds are drawn from coarse integers, so that arrivals, finishes and boundaries collide, and
 from tight memory, so that preemption is common. A failure is shrunk before it is shown.
@@ -19,7 +19,7 @@ from simbatch.memory.base import Memory
 from simbatch.memory.paged import PagedMemory
 from simbatch.request import Sequence
 from simbatch.result import Result
-from simbatch.scheduler.base import Scheduler
+from simbatch.scheduler import Continuous, Scheduler, Static, VllmV0, VllmV1
 from simbatch.scheduler.plan import Plan
 from simbatch.simulate import simulate
 from simbatch.timing import Iteration, LinearTiming
@@ -50,7 +50,10 @@ class World:
 
 
 class Audit(DecisionLog):
-    """A step log that recounts batch and memory after every plan and every iteration."""
+    """A step log that recounts batch and memory after every plan and every iteration.
+
+    Beside what a memory says of itself, its public numbers must make sense.
+    """
 
     def planned(
         self,
@@ -63,12 +66,22 @@ class Audit(DecisionLog):
     ) -> None:
         super().planned(plan, work, memory, start_ps, scheduler, planned_ps)
         self.running = plan.running
-        memory.check(plan.running)
+        self._recount(memory)
 
     def applied(self, finished: list[Sequence], memory: Memory, end_ps: int) -> None:
         super().applied(finished, memory, end_ps)
         self.running.check()
+        self._recount(memory)
+
+    def _recount(self, memory: Memory) -> None:
         memory.check(self.running)
+        held, free, capacity = memory.held_tokens, memory.free_tokens, memory.capacity_tokens
+        assert held >= 0, f"the memory holds {held} tokens"
+        assert free >= 0, f"the memory has {free} tokens free"
+        assert held + free <= capacity, f"{held} tokens held and {free} free are more than its {capacity}"
+        live = self.running.live_tokens - memory.shared_tokens
+        assert live <= held, f"{live} tokens are in the cache, and only {held} held"
+        assert 0 <= memory.internal_tokens <= held, f"{memory.internal_tokens} of {held} tokens held are internal"
 
 
 def check_scheduler(
@@ -95,6 +108,26 @@ def check_scheduler(
             )
 
 
+def check_memory(memory: Callable[[int, int], Memory], *, worlds: int = 300, seed: int = 0) -> None:
+    """Try *memory*, made with (blocks, block size), under schedulers that press it in different ways.
+
+    It must give all or nothing, take back what it gave, never hold more than it has, and say the
+    same about a stretch of iterations at once as one by one. Raises PolicyError with the smallest
+    failing world found.
+    """
+    policies = [VllmV1, Continuous, VllmV0, *([Static] if memory(16, 4).takes_padding else [])]
+    for number, policy in enumerate(policies):
+        for world in _worlds(worlds // 4, seed + number):
+            failure = fault(world, policy, memory)
+            if failure is not None:
+                world, failure = _smallest(world, failure, policy, memory)
+                name = type(memory(world.num_blocks, world.block_size)).__name__
+                raise PolicyError(
+                    f"{name} breaks its contract under {policy.__name__}: {failure}\n"
+                    f"The smallest world found in which it does:\n{world}"
+                )
+
+
 def fault(
     world: World, make: Callable[[], Scheduler], memory: Callable[[int, int], Memory] = PagedMemory
 ) -> str | None:
@@ -110,6 +143,8 @@ def fault(
         return str(error)
     except AssertionError as error:
         return f"a count is wrong: {error}"
+    except Exception as error:  # whatever a policy of somebody's own may raise
+        return f"{type(error).__name__}: {error}"
     for what in ("requests", "rows", "extra_gaps"):
         one, other = getattr(stepped.facts, what), getattr(ahead.facts, what)
         for column in one:

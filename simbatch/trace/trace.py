@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simbatch.errors import UsageError, unknown
+from simbatch.checks import whole
+from simbatch.errors import UsageError
 from simbatch.request import Request
 from simbatch.trace import retime, select, show
 from simbatch.trace.arrivals import Arrivals, Renewal
 from simbatch.trace.build import checked, columns_of, fields_of, fingerprint, says_nothing
-from simbatch.trace.bundled import bundled_traces
+from simbatch.trace.bundled import bundled_traces, trace_file
 from simbatch.trace.columns import ARRAYS, COLUMNS, NOT_GIVEN, Ints
 from simbatch.trace.draws import generator
 from simbatch.trace.files import Options, load_call, read_table
@@ -74,6 +75,8 @@ class Trace:
     why_dropped: tuple[tuple[str, int, int], ...] = ()
     """Reason, how many rows, line of the first."""
     ignored_columns: tuple[str, ...] = ()
+    format: str = "simbatch"
+    """Of the file."""
     notes: tuple[str, ...] = ()
     """What the format of the file could not say, or says in another way."""
 
@@ -130,12 +133,7 @@ class Trace:
 
         A bundled name wins over a file of that name, which is reached as ``./name``. Raises UsageError.
         """
-        bundled = bundled_traces()
-        path = bundled.get(name_or_path) if isinstance(name_or_path, str) else None
-        if path is None:
-            text, path = str(name_or_path), Path(name_or_path)
-            if isinstance(name_or_path, str) and not path.exists() and "/" not in text and not path.suffix:
-                raise unknown("trace", text, bundled, "The path of a csv or jsonl file is accepted too.")
+        path = trace_file(name_or_path)
         select.check_factor(time_scale)
         how: dict[str, Any] = {
             "drop_bad": drop_bad,
@@ -150,12 +148,13 @@ class Trace:
         table = read_table(path, Options(**how))
         trace = cls(
             **fields_of(table.columns),
-            name=str(name_or_path) if str(name_or_path) in bundled else table.name,
+            name=str(name_or_path) if str(name_or_path) in bundled_traces() else table.name,
             sha256=table.sha256,
             provenance=table.provenance,
             transforms=(*table.transforms, *load_call(table.format, how)),
             dropped=table.dropped,
             why_dropped=tuple((reason, len(lines), lines[0]) for reason, lines in table.why_dropped.items()),
+            format=table.format,
             notes=tuple(table.notes),
             ignored_columns=table.ignored,
         )
@@ -198,8 +197,9 @@ class Trace:
         replaced. The first request comes after the first gap. See `simbatch.trace.arrivals` on what differs from
         vllm bench, and `arriving` on sessions.
         """
+        changes = retime.arriving(self, Renewal(rate_per_s, burstiness), seed)
         call = f"at_rate(rate_per_s={select.figure(rate_per_s)}, burstiness={select.figure(burstiness)}, seed={seed})"
-        return self._changed(call, **retime.arriving(self, Renewal(rate_per_s, burstiness), seed))
+        return self._changed(call, **changes)
 
     def arriving(self, process: Arrivals | str, seed: int = 0) -> Trace:
         """The same requests in the same order, arriving as *process* says: an object, or text such as ``mmpp:…``.
@@ -215,6 +215,11 @@ class Trace:
         select.check_factor(factor)
         self._require_times()
         return self._changed(f"time_scaled({select.figure(factor)})", **retime.scaled(self, factor))
+
+    def with_origin(self) -> Trace:
+        """The same requests, with a line of provenance that names the file they come from."""
+        line = f"converted from {self.name}, sha256 {self.sha256}"
+        return replace(self, provenance=(*self.provenance, line))
 
     def without_sessions(self) -> Trace:
         """The same requests with nobody waiting for an answer: every turn comes at its recorded time."""
@@ -244,6 +249,11 @@ class Trace:
             )
         index = generator(seed, "sample").integers(0, len(self), n)
         return self._changed(f"sample({n}, seed={seed})", **select.taken(self, index))
+
+    def with_samples(self, n: int) -> Trace:
+        """The same requests, each asking for *n* parallel samples: a run counts every sample as a request."""
+        select.check_rows(len(self) * whole("the number of samples", n))
+        return self._changed(f"with_samples({n})", n=np.full(len(self), n, dtype=np.int64))
 
     def requests(self, lo: int = 0, hi: int | None = None) -> Iterator[Request]:
         """The requests of rows *lo* to *hi* (not included), made as they are asked for."""
