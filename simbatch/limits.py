@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simbatch.checks import real
 from simbatch.errors import UsageError
 from simbatch.facts import FINISHED, Facts
 from simbatch.units import PS_PER_S
@@ -36,9 +37,9 @@ class LatencyLimits:
 
     def __post_init__(self) -> None:
         for name, limit_s in self.given().items():
-            if not limit_s > 0:
+            if not real(f"the limit {name}", limit_s, "seconds") > 0:
                 raise UsageError(f"the limit {name}={limit_s:g} s is not above 0 s. Give a time such as 500ms or 2s.")
-        if not 0 < self.percentile <= 100:
+        if not 0 < real("the percentile", self.percentile) <= 100:
             raise UsageError(
                 f"the percentile {self.percentile:g} is not in 0..100. Give a share of requests, such as 95."
             )

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from simbatch.checks import real
+from simbatch.errors import UsageError
 from simbatch.facts import CAUSES, FINISHED, KV_SHARES, REFUSED, UNFINISHED, Facts, Floats, Ints, durations_ps
 from simbatch.itl import itl
 from simbatch.limits import LatencyLimits, few_requests, goodput
@@ -35,11 +37,13 @@ def metrics(
 
     The verdict is about all of the run; everything else leaves *warmup_s* seconds after the first
     arrival out. *price_usd_per_hour* is for all GPUs together and goes before the run's own.
-    Raises UsageError for a warm-up that leaves nothing.
+    Raises UsageError for a price that is none and a warm-up that leaves nothing.
     """
     limits = LatencyLimits() if limits is None else limits
     kept = after_warmup(facts, warmup_s)
-    price = facts.price_usd_per_hour if price_usd_per_hour is None else price_usd_per_hour
+    price = facts.price_usd_per_hour
+    if price_usd_per_hour is not None and not 0 <= (price := real("the price", price_usd_per_hour, "dollars")) < np.inf:
+        raise UsageError(f"the price is {price:g}. Give dollars per hour for all GPUs together, 0 or more.")
     return {
         "config": plain(facts.config),
         "verdict": verdict(facts),

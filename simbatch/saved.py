@@ -4,7 +4,8 @@ Times are written as seconds with all twelve digits after the point, that is to 
 read as integers again, so the metrics of a loaded run equal those of the run to the last bit.
 `requests.csv.gz`, `steps.csv.gz` and `extra_gaps.csv.gz` are the columns of `simbatch.facts`;
 `facts.json` holds its single values, `config.json` what repeats the run, `metrics.json` its answers,
-`decisions.jsonl.gz` the log of a run taken step by step.
+`decisions.jsonl.gz` the log of a run taken step by step. A folder of somebody else's files is left alone:
+see `simbatch.places`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simbatch.errors import UsageError
+from simbatch.errors import SimbatchError, UsageError
 from simbatch.facts import (
     CAUSES,
     GAP_COLUMNS,
@@ -28,12 +29,14 @@ from simbatch.facts import (
     Facts,
 )
 from simbatch.metrics import plain
+from simbatch.places import check_place, make_place
 from simbatch.units import PS_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
+FACTS = "facts.json"
 DECISIONS = "decisions.jsonl.gz"
 _TABLES = {"requests": REQUEST_COLUMNS, "steps": ROW_COLUMNS, "extra_gaps": GAP_COLUMNS}
 _WORDS = {"status": STATUSES, "cause": CAUSES}
@@ -43,13 +46,29 @@ _DIGITS = 12
 
 
 def save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
-    """Write *facts* and *metrics* to *folder*, which is made if need be."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write *facts* and *metrics* to *folder*, which is made if need be.
+
+    Raises UsageError, before anything is written, where *folder* cannot be made or holds other things than a
+    saved run, and SimbatchError when the disk does not take it.
+    """
+    check_place(folder, FACTS)
+    make_place(folder)
+    try:
+        _save(facts, folder, metrics)
+    except OSError as error:
+        raise SimbatchError(
+            f"{folder}: the run cannot be written ({error.strerror or error}). "
+            "What is in the folder is not whole; make room, or give another folder."
+        ) from error
+
+
+def _save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
+    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL)}
+    # First, so that a folder which was not finished is known as ours and may be written to again.
+    _write_json(folder / FACTS, {"format": FORMAT, **single})
     tables = {"requests": facts.requests, "steps": facts.rows, "extra_gaps": facts.extra_gaps}
     for name, columns in tables.items():
         _write_table(folder / f"{name}.csv.gz", columns, list(facts.ids) if name == "requests" else None)
-    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL)}
-    _write_json(folder / "facts.json", {"format": FORMAT, **single})
     if facts.decisions is not None:
         lines = "".join(json.dumps(plain(decision)) + "\n" for decision in facts.decisions)
         (folder / DECISIONS).write_bytes(gzip.compress(lines.encode(), mtime=0))
@@ -62,10 +81,10 @@ def load(folder: Path) -> Facts:
 
     Raises UsageError where a file is missing or is not one that `save` wrote.
     """
-    single = _read_json(folder, "facts.json")
+    single = _read_json(folder, FACTS)
     if single.get("format") != FORMAT:
         raise UsageError(
-            f"{folder / 'facts.json'} has format {single.get('format')!r}, this version reads {FORMAT}. "
+            f"{folder / FACTS} has format {single.get('format')!r}, this version reads {FORMAT}. "
             "Run it again with this version: config.json says what to repeat."
         )
     ids: list[str] = []

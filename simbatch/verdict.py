@@ -1,7 +1,8 @@
 """Does it hold? The verdict on a run, judged from its first arrival to its last.
 
 *stable*, *growing* (the queue grows in the last third of that time), *overloaded* (it does, and
-finishes fall behind arrivals), *offline* (all arrive at once, so there is no rate to hold).
+finishes fall behind arrivals), *offline* (all arrive at once, so there is no rate to hold), *unserved*
+(nobody finished). Who was refused has arrived, but is in no queue.
 A queue's values are tied to one another over time, so a trend fitted through them finds growth
 everywhere. Both tests here look at what is free of that: steps, which in a stable queue cancel out,
 and block minima, which in a stable queue return to the floor. `docs/metrics.md` has the reasons.
@@ -15,7 +16,7 @@ from math import sqrt
 
 import numpy as np
 
-from simbatch.facts import REFUSED, Facts, Ints, durations_ps
+from simbatch.facts import FINISHED, REFUSED, Facts, Ints, durations_ps
 
 BLOCKS = 10
 """Equal spans of time that the last third is cut into."""
@@ -27,12 +28,15 @@ NORMAL_2_5_PERCENT = 1.960
 
 
 def verdict(facts: Facts) -> str:
-    """`stable`, `growing`, `overloaded` or `offline`: see the module for what each means."""
-    arrivals = np.sort(facts.requests["arrival_ps"][facts.requests["status"] != REFUSED])
-    if arrivals.size < 2 or arrivals[0] == arrivals[-1]:
+    """`stable`, `growing`, `overloaded`, `offline` or `unserved`: see the module for what each means."""
+    everybody, status = np.sort(facts.requests["arrival_ps"]), facts.requests["status"]
+    if everybody.size and not (status == FINISHED).any():
+        return "unserved"
+    if everybody.size < 2 or everybody[0] == everybody[-1]:
         return "offline"
+    arrivals = np.sort(facts.requests["arrival_ps"][status != REFUSED])
     finishes = np.sort(facts.requests["finished_ps"][facts.requests["finished_ps"] >= 0])
-    first, last = int(arrivals[0]), int(arrivals[-1])
+    first, last = int(everybody[0]), int(everybody[-1])
     block_ps = (last - first) // (3 * BLOCKS)
     edges = last - block_ps * np.arange(BLOCKS, -1, -1)
     queue = Queue.of(facts)
@@ -96,9 +100,12 @@ def _backlog(arrivals: Ints, finishes: Ints, instant_ps: int) -> int:
 
 
 def _squared_variation(arrivals: Ints) -> float:
-    """Variance of the gaps between arrivals ÷ their squared mean: 1 for Poisson arrivals, more for bursts."""
+    """Variance of the gaps between arrivals ÷ their squared mean: 1 for Poisson arrivals, more for bursts.
+
+    0 where there is no gap, or none above 0.
+    """
     gaps = np.diff(arrivals).astype(np.float64)
-    return float(gaps.var() / gaps.mean() ** 2)
+    return float(gaps.var() / gaps.mean() ** 2) if gaps.any() else 0.0
 
 
 def _steps_up(levels: Ints) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simbatch.checks import real
 from simbatch.errors import UsageError
 from simbatch.facts import Facts, iterations_started, offsets_ps
 from simbatch.units import show_s, to_ps, to_s
@@ -24,7 +25,7 @@ def after_warmup(facts: Facts, warmup_s: float) -> Facts:
 
     Raises UsageError for a negative time, and for one that leaves no request.
     """
-    if warmup_s == 0:
+    if real("the warm-up", warmup_s, "seconds") == 0:
         return facts
     arrival_ps = facts.requests["arrival_ps"]
     if not warmup_s > 0:

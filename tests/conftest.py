@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +31,45 @@ def simbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
     # A policy of the current folder puts it on the path.
     monkeypatch.setattr(sys, "path", list(sys.path))
     return lambda *args: CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def doc_table() -> Callable[[str, str, list[list[str]]], None]:
+    """Compares a table of a document with what was computed: ``doc_table("fidelity.md", "kv-sweep", rows)``.
+
+    The table follows the line ``<!-- table: NAME -->``; *rows* are its rows below the heading. With
+    SIMBATCH_WRITE_TABLES=1 in the environment it is written instead of compared.
+    """
+
+    def compare(document: str, name: str, rows: list[list[str]]) -> None:
+        path = ROOT / "docs" / document
+        lines = path.read_text(encoding="utf-8").split("\n")
+        start = lines.index(f"<!-- table: {name} -->") + 3
+        assert lines[start - 1].startswith("| ---"), f"{document} has no heading of two lines for the table {name}"
+        end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+        computed = [f"| {' | '.join(row)} |" for row in rows]
+        if os.environ.get("SIMBATCH_WRITE_TABLES") == "1":
+            path.write_text("\n".join([*lines[:start], *computed, *lines[end:]]), encoding="utf-8")
+        else:
+            assert lines[start:end] == computed
+
+    return compare
+
+
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a folder in the current one that may not be looked into; root gives its rights away for it."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "locked"
+    place.mkdir()
+    place.chmod(0)
+    tmp_path.chmod(0o755)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield "locked"
+    finally:
+        if root:
+            os.seteuid(0)
+        place.chmod(0o755)

@@ -131,9 +131,14 @@ def test_every_engine_flag_reaches_the_engine(simbatch: Simbatch) -> None:
         "--max-model-len": 1024,
         "--block-size": 32,
         "--watermark": 0.25,
+        "--vllm-version": "0.11",
+        "--scheduling-policy": "priority",
+        "--long-prefill-token-threshold": 300,
+        "--prefill-schedule-interval": 2,
     }
     words = [str(word) for pair in flags.items() for word in pair]
-    done = simbatch("run", "sharegpt", *SMALL, *words, "--no-scheduler-reserve-full-isl", "--json")
+    words += ["--no-scheduler-reserve-full-isl", "--async-scheduling", "--no-enable-prefix-caching"]
+    done = simbatch("run", "sharegpt", *SMALL, *words, "--long-prefill-token-threshold-adaptive", "--json")
     config = json.loads(done.stdout)["config"]
     own = {"model": "Qwen3-8B", "gpu": "A100-SXM-80GB", "num_gpu_blocks": 101, "kv_tokens": 3200, "quantization": "fp8"}
     assert own.items() <= config["deployment"].items()
@@ -149,7 +154,49 @@ def test_every_engine_flag_reaches_the_engine(simbatch: Simbatch) -> None:
         "enable_chunked_prefill": True,
         "scheduler_reserve_full_isl": False,
         "watermark": 0.25,
+        "scheduling_policy": "priority",
+        "long_prefill_token_threshold": 300,
+        "long_prefill_token_threshold_adaptive": True,
+        "prefill_schedule_interval": 2,
     }
+    assert config["vllm_version"] == "0.11"
+    assert config["memory"]["name"] == "paged"
+    assert {"async_scheduling": True, "enable_prefix_caching": False}.items() <= config["options"].items()
+
+
+def test_vllm_of_today_plans_ahead_and_caches_prefixes(simbatch: Simbatch) -> None:
+    today, plain = (
+        json.loads(simbatch("run", "sharegpt", *SMALL, "--rate", 20, "--json", *flags).stdout)
+        for flags in ((), ("--no-async-scheduling", "--no-enable-prefix-caching"))
+    )
+    assert today["config"]["vllm_version"] == plain["config"]["vllm_version"] == "0.33"
+    assert (today["config"]["memory"]["name"], plain["config"]["memory"]["name"]) == (
+        "paged, prefix caching",
+        "paged",
+    )
+    # A request that arrives while a batch runs waits for one batch more.
+    assert today["latency_s"]["ttft"]["mean"] > plain["latency_s"]["ttft"]["mean"] + 0.004
+    assert today["throughput"] == pytest.approx(plain["throughput"], rel=0.02)
+
+
+def test_parallel_samples_are_requests_of_their_own(simbatch: Simbatch) -> None:
+    done = simbatch("run", "sharegpt", *SMALL, "--rate", 20, "--n", 3, "--json", "-o", "x")
+    found = json.loads(done.stdout)
+    assert found["requests"]["arrived"] == found["requests"]["finished"] == 180
+    assert "with_samples(3)" in found["config"]["trace"]["transforms"]
+    assert sb.Result.load("x").requests["id"].tolist()[:4] == ["0/0", "0/1", "0/2", "1/0"]
+    # The second and the third find the prompt of the first, but for its last block.
+    assert found["requests"]["cached_tokens"] > 0
+    once = json.loads(simbatch("run", "sharegpt", *SMALL, "--rate", 20, "--n", 1, "--json").stdout)
+    assert once["requests"]["arrived"] == 60
+
+
+def test_what_has_no_effect_on_a_system_is_said(simbatch: Simbatch) -> None:
+    done = simbatch(
+        "run", "sharegpt", *SMALL, "--rate", 20, "--system", "naive", "--vllm-version", "0.11", "--swap-space", 1
+    )
+    assert done.exit_code == 0
+    assert done.stderr == "Warning: vllm_version, swap_space: no effect on this system\n"
 
 
 def test_every_option_of_the_library_has_a_flag() -> None:

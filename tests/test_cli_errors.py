@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+import simbatch as sb
+
 Simbatch = Callable[..., Result]
 HEAD = "prompt_tokens,output_tokens\n"
 TIMES = "arrival_s," + HEAD
@@ -31,7 +33,10 @@ def says(done: Result, text: str, code: int = 2) -> None:
             "unknown trace 'sharegtp'. Did you mean sharegpt? The path of a csv or jsonl file is accepted too.",
         ),
         (["no/such.csv"], "no/such.csv: no such file. Give the path of a csv or jsonl file."),
-        ([""], ". is a folder. Give the path of a csv or jsonl file in it."),
+        ([""], "the trace has no name. Give the path of a csv or jsonl file, or a name (simbatch list traces)."),
+        ([" "], "the trace has no name. Give the path of a csv or jsonl file, or a name (simbatch list traces)."),
+        (["./"], ". is a folder. Give the path of a csv or jsonl file in it."),
+        (["/dev/zero"], "/dev/zero is a device, not a file. Give the path of a csv or jsonl file."),
         (
             ["sharegpt", "--model", "llama-3.1-9b"],
             "unknown model 'llama-3.1-9b'. Did you mean Llama-3.1-8B or Llama-3.1-70B or Llama-3.1-405B? "
@@ -155,8 +160,42 @@ def test_a_gzip_file_that_breaks_off(simbatch: Simbatch) -> None:
             "the rate is 0 requests per second, but it has to be more than 0. Give a positive number.",
         ),
         (["--requests", "0"], "0 requests were asked for, but a trace has at least 1. Ask for more."),
+        (
+            ["--requests", "99999999999999999999"],
+            "the number of requests is 99999999999999999999, but the most that can be simulated is 50,000,000. "
+            "Give less.",
+        ),
+        (
+            ["--rate", "5", "--requests", "10000000000", "--sample"],
+            "the number of requests is 10000000000, but the most that can be simulated is 50,000,000. Give less.",
+        ),
+        (["--n", "0"], "the number of samples is 0. Give a whole number of at least 1."),
+        (
+            ["--n", "1M"],
+            "the number of requests is 7203717120, but the most that can be simulated is 50,000,000. Give less.",
+        ),
+        (
+            ["--rate", "5", "--burstiness", "1e-300"],
+            "the burstiness is 1e-300, at which nearly all requests come at once. Give 0.001 or more; 1 is Poisson.",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_traffic_that_makes_no_sense(simbatch: Simbatch, flags: list[str], text: str) -> None:
     says(simbatch("run", "sharegpt", *flags), text)
+
+
+def test_more_than_memory_holds_is_one_line(simbatch: Simbatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: object) -> None:
+        raise MemoryError("Unable to allocate 373. MiB for an array with shape (50000000,)")
+
+    monkeypatch.setattr(sb.Trace, "head", too_much)
+    what = "there is not enough memory for that. Ask for fewer requests, such as --requests 1000."
+    says(simbatch("run", "sharegpt", "--requests", "50M"), what, 1)
+
+
+def test_a_trace_that_may_not_be_looked_at(simbatch: Simbatch, locked: str) -> None:
+    says(
+        simbatch("run", f"{locked}/t.csv"),
+        "locked/t.csv cannot be read (Permission denied). Give a file that you may read.",
+    )

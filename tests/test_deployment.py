@@ -369,7 +369,7 @@ def test_weights_that_do_not_fit_say_by_how_much_and_what_would() -> None:
     ("given", "message"),
     [
         ({"tensor_parallel_size": 3}, r"does not divide the 32 attention heads.*1, 2, 4, 8, 16, 32"),
-        ({"tensor_parallel_size": 0}, "Values that do"),
+        ({"tensor_parallel_size": 0}, "Give a whole number of at least 1"),
         ({"dtype": "bf61"}, "unknown dtype 'bf61'. Did you mean bf16"),
         ({"quantization": "fp9"}, "Did you mean fp8"),
         ({"quantization": "compressed-tensors"}, "Say what the weights are"),

@@ -220,6 +220,25 @@ def without(config: dict[str, Any], key: str) -> dict[str, Any]:
         ({**LLAMA, "layer_types": ["linear_attention", "full_attention"]}, "linear_attention are not modelled"),
         ({**LLAMA, "quantization_config": {"quant_method": "aqlm", "bits": 2}}, "'aqlm' with 2 bits"),
         ({**LLAMA, "quantization_config": {"quant_method": "compressed-tensors"}}, "not known"),
+        ({**LLAMA, "num_key_value_heads": 0}, "num_key_value_heads is 0, but a whole number of at least 1 is expected"),
+        ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads is 5, which does not divide the 32 attention heads"),
+        ({**LLAMA, "num_key_value_heads": 64}, "num_key_value_heads is 64, which does not divide the 32 attention"),
+        (
+            {**KIMI, "n_routed_experts": 8, "num_experts_per_tok": 9},
+            "num_experts_per_tok is 9, but there are 8 experts",
+        ),
+        ({**LLAMA, "torch_dtype": "int7"}, "torch_dtype is 'int7', but one of bfloat16, float16, float32 is expected"),
+        ({**LLAMA, "torch_dtype": 5}, "torch_dtype is 5, but one of bfloat16"),
+        ({**LLAMA, "dtype": ["bfloat16"]}, r"torch_dtype is \['bfloat16'\], but one of bfloat16"),
+        ({**LLAMA, "quantization_config": "x"}, "quantization_config is 'x', not an object"),
+        ({**LLAMA, "max_position_embeddings": 0}, "max_position_embeddings is 0, but a whole number of at least 1"),
+        ({**LLAMA, "num_hidden_layers": 10**13}, "num_hidden_layers is 10000000000000, but a whole number"),
+        ({**LLAMA, "rope_scaling": 4}, "rope_scaling is 4, not an object"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "factor of rope_scaling is '4', not above 0"),
+        (json.dumps({**LLAMA, "rope_scaling": {"type": "yarn", "factor": "?"}}).replace('"?"', "NaN"), "is nan, not"),
+        ({**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": "4k"}, "sliding_window is '4k', not a"),
+        ('{"architectures":' * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_nothing_is_guessed(tmp_path: Path, config: object, message: str) -> None:
@@ -227,6 +246,26 @@ def test_nothing_is_guessed(tmp_path: Path, config: object, message: str) -> Non
     with pytest.raises(UsageError, match=message) as caught:
         read_model_folder(path)
     assert "config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("stated", "dtype"),
+    [({}, "bfloat16"), ({"torch_dtype": None}, "bfloat16"), ({"torch_dtype": "float32"}, "float16"),
+     ({"dtype": "float16"}, "float16"), ({"torch_dtype": "torch.bfloat16"}, "bfloat16")],
+)  # fmt: skip
+def test_the_arithmetic_that_a_file_states(tmp_path: Path, stated: dict[str, Any], dtype: str) -> None:
+    assert read_model_folder(folder(tmp_path, {**LLAMA, **stated})).dtype == dtype
+
+
+def test_a_folder_that_may_not_be_looked_into(locked: str) -> None:
+    with pytest.raises(UsageError, match="unknown model 'locked'"):
+        Deployment(locked)
+    with pytest.raises(UsageError, match=r"locked/config\.json cannot be read"):
+        Deployment(f"./{locked}")
+    with pytest.raises(UsageError, match="unknown model"):
+        Deployment("m" * 300)
+    with pytest.raises(UsageError, match=r"~nobody-at-all/config\.json cannot be read"):
+        Deployment("~nobody-at-all")
 
 
 def test_a_folder_without_a_configuration(tmp_path: Path) -> None:

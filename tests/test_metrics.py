@@ -279,7 +279,7 @@ def test_summary_in_the_order_in_which_people_ask() -> None:
         "STABLE: the queue does not keep growing",
         "The head of the queue was held back by KV memory 16.7 % of the time.",
         "4 requests: 2 finished, 1 refused, 1 unfinished.",
-        "Limits NOT MET: 25.0 % keep all, 90 % are to.",
+        "Limits NOT MET: 25.0 % of requests keep every limit (90 % required).",
         "TTFT           3.00 s   3.00 s   3.80 s   3.90 s   3.98 s   4.00 s   3.00 s   25.0 %",
         "throughput  0.333 requests/s",
         "goodput     0.167 requests/s",

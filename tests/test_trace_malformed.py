@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simbatch.errors import UsageError
-from simbatch.trace import Trace
+from simbatch.trace import Trace, container
 
 HEAD = "arrival_s,prompt_tokens,output_tokens\n"
 WHOLE = HEAD + "0.5,10,1\n1,20,2\n2.25,30,3\n"
@@ -90,6 +92,9 @@ def test_bad_rows_are_refused_with_their_line_or_left_out_and_counted(tmp_path: 
         ("12", "this is not a JSON object"),
         ("[" * 100_000, "this is not a JSON object"),
         ("9" * 5_000, "this is not a JSON object"),
+        ('{"prompt_tokens": 1, "output_tokens": 1, "prompt_tokens": 2}',
+         "the key 'prompt_tokens' stands twice in an object"),
+        ('{"prompt_tokens": 1, "output_tokens": 1, "more": {"a": 1, "a": 1}}', "the key 'a' stands twice in an object"),
     ],
 )  # fmt: skip
 def test_bad_objects_are_refused_with_their_line(tmp_path: Path, line: str, reason: str) -> None:
@@ -99,6 +104,78 @@ def test_bad_objects_are_refused_with_their_line(tmp_path: Path, line: str, reas
     expected = f"trace.jsonl line 3: {reason}. One row like this; --drop-bad leaves it out."
     assert refusal(tmp_path, content, "trace.jsonl") == expected
     assert load(tmp_path, content, drop_bad=True).prompt_tokens.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("first", ['"prompt_tokens": 5}', "prompt_tokens 5", "5, 5]"])
+def test_a_first_line_that_is_no_object_where_the_others_are(tmp_path: Path, first: str) -> None:
+    content = f'# about\n{first}\n\n{{"prompt_tokens": 5, "output_tokens": 5}}\n'
+    expected = (
+        "trace.jsonl line 2: this is not a JSON object, but the line after it is. Correct it, or remove the line."
+    )
+    assert refusal(tmp_path, content, "trace.jsonl") == expected
+    broken = '{"prompt_tokens": 5\n{"prompt_tokens": 5, "output_tokens": 5}\n'
+    expected = "trace.jsonl line 1: this is not a JSON object. One row like this; --drop-bad leaves it out."
+    assert refusal(tmp_path, broken, "trace.jsonl") == expected
+
+
+def test_tabs_and_semicolons_are_named(tmp_path: Path) -> None:
+    expected = (
+        "trace.csv line 3: 1 field parted by {}, but the header names 2. One row like this; --drop-bad leaves it out."
+    )
+    assert refusal(tmp_path, "prompt_tokens;output_tokens\n5;5\n5,5\n") == expected.format("semicolons")
+    assert refusal(tmp_path, "prompt_tokens\toutput_tokens\n5\t5\n5 5\n") == expected.format("tabs")
+    mixed = "arrival_s\tprompt_tokens;output_tokens\n0\t5;5\n"
+    assert refusal(tmp_path, mixed).startswith(
+        "trace.csv line 1, read as parted by tabs: no column prompt_tokens and no"
+    )
+
+
+def test_a_field_that_csv_readers_do_not_take(tmp_path: Path) -> None:
+    wide = HEAD + "0,5,5\n1," + "5" * 200_000 + ",5\n"
+    assert refusal(tmp_path, wide) == (
+        "trace.csv line 3 has a field of more than 131,072 characters, which csv readers do not take. "
+        "Close the quotation mark that may be open there, or write jsonl."
+    )
+    assert refusal(tmp_path, "x" * 200_000 + "," + HEAD).startswith("trace.csv line 1 has a field of more than 131,072")
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for device in ("/dev/zero", "/dev/null"):
+        with pytest.raises(
+            UsageError, match=f"{device} is a device, not a file. Give the path of a csv or jsonl file."
+        ):
+            Trace.load(device)
+    monkeypatch.setattr(container, "MOST_BYTES", 1 << 20)
+    bomb = gzip.compress((HEAD + "0,5,5\n" * 1_000_000).encode())
+    assert len(bomb) < 100_000
+    too_large = (
+        "{} holds more than 0.000976562 GiB of text, and a trace is read whole. "
+        "Give a part of it: a million requests take some 20 MB."
+    )
+    assert refusal(tmp_path, bomb, "t.csv.gz") == too_large.format("t.csv.gz")
+    assert refusal(tmp_path, HEAD + "0,5,5\n" * 1_000_000) == too_large.format("trace.csv")
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows")
+    writer = threading.Thread(target=(tmp_path / "rows").write_text, args=(HEAD + "0,5,5\n" * 100_000,))
+    writer.start()
+    assert len(Trace.load(tmp_path / "rows")) == 100_000
+    writer.join()
+
+
+def test_a_file_that_may_not_be_looked_at(locked: str) -> None:
+    for path in (f"{locked}/t.csv", Path(locked, "t.csv")):
+        with pytest.raises(
+            UsageError, match=r"^locked/t.csv cannot be read \(Permission denied\). Give a file that you"
+        ):
+            Trace.load(path)
+    with pytest.raises(UsageError, match=r"cannot be read \(File name too long\)"):
+        Trace.load("t" * 300 + ".csv")
+    with pytest.raises(UsageError, match=r"^unknown trace"):
+        Trace.load("t" * 300)
+    with pytest.raises(UsageError, match=r"cannot be read \(embedded null byte\)"):
+        Trace.load("t\0.csv")
 
 
 def test_a_bad_row_far_down_has_its_own_line(tmp_path: Path) -> None:

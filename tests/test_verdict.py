@@ -116,3 +116,24 @@ def test_all_at_once_is_offline() -> None:
 
 def test_two_requests_are_no_trend() -> None:
     assert verdict(served(np.array([0, 1]))) == "stable"
+
+
+def refused(facts: Facts, rows: np.ndarray) -> Facts:
+    """The same run with *rows* refused, whatever had become of them."""
+    for name, nothing in (("status", 2), ("finished_ps", -1), ("first_token_ps", -1), ("first_scheduled_ps", -1)):
+        facts.requests[name][rows] = nothing
+    return facts
+
+
+def test_refused_requests_do_not_make_a_run_offline() -> None:
+    arrivals = np.arange(50) * SERVICE_PS * 2
+    assert verdict(refused(served(arrivals), np.arange(1, 50))) == "stable"
+    assert verdict(refused(served(arrivals), np.arange(2, 50))) == "stable"
+    at_once = np.append(np.full(49, 7), 10**15)
+    assert verdict(refused(served(at_once), np.array([49]))) == "stable", "49 of 50 are done long before the last comes"
+    assert verdict(refused(served(np.full(50, 7)), np.arange(49))) == "offline"
+
+
+def test_nobody_served_is_neither_stable_nor_offline() -> None:
+    for arrivals in (np.arange(50) * SERVICE_PS, np.full(50, 7), np.array([7])):
+        assert verdict(refused(served(arrivals), np.arange(len(arrivals)))) == "unserved"

@@ -14,7 +14,7 @@ from simbatch.answers.comparison import Comparison
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.scheduler import Scheduler
-from simbatch.simulate import simulate
+from simbatch.simulate import check_world, simulate
 from simbatch.systems import SYSTEMS, find_system
 from simbatch.version import __version__
 
@@ -56,6 +56,7 @@ def compare(
     An interruption (Ctrl-C) ends it with the systems that are done. Raises UsageError for names that
     are not known, and what the first system raised when all of them failed.
     """
+    check_world(trace, deployment)
     if seeds is not None:
         raise UsageError(
             f"seeds is {seeds!r}, but intervals over seeds are not there yet. "

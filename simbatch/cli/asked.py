@@ -1,7 +1,8 @@
 """From flags to what the library takes: a trace, a deployment, engine options, limits.
 
 Flags that were not given are left out, so that every default is said once, in the library. Flags
-that would have no effect are refused: who gives one means something by it.
+that contradict each other, or mean nothing without another, are refused; engine options that a system
+does not have are warned of by the library.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def make_trace(asked: Asked) -> Trace:
         trace = trace.arriving(parse_arrivals(arrivals, rate, asked["burstiness"]), seed)
     elif rate is not None:
         trace = trace.at_rate(rate, seed=seed, **given(asked, ("burstiness",)))
-    return trace
+    return trace if asked["n"] is None else trace.with_samples(asked["n"])
 
 
 def make_deployment(asked: Asked) -> Deployment:
@@ -82,10 +83,12 @@ def engine_options(asked: Asked) -> dict[str, Any]:
 
 
 def make_limits(asked: Asked) -> LatencyLimits:
-    """Limits on latency. Raises UsageError where they are required and there are none."""
+    """Limits on latency. Raises UsageError where they are required, or a percentile of them, and there are none."""
     from simbatch.limits import LatencyLimits
 
     limits = LatencyLimits(**given(asked, ("ttft_s", "tpot_s", "e2e_s", "percentile")))
     if asked.get("require") and not limits.given():
         raise UsageError("--require needs a limit. Add --ttft, --tpot or --e2e, such as --ttft 2s.")
+    if asked.get("percentile") is not None and not limits.given():
+        raise UsageError("--percentile needs a limit to be kept. Add --ttft, --tpot or --e2e, such as --ttft 2s.")
     return limits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -36,9 +35,7 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
     from simbatch.show.comparison import comparison_text
 
     limits = ask.make_limits(asked)
-    place = None if asked["folder"] is None else Path(asked["folder"])
-    if place is not None:
-        folder.check_folder(place)
+    place = folder.check_folder(asked["folder"], folder.COMPARISON)
     names = asked["systems"]
     trace = ask.make_trace(asked)
     with terminal.progress(asked["quiet"]) as on_progress:
@@ -54,8 +51,6 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
     metrics = comparison.metrics(
         ttft_s=limits.ttft_s, tpot_s=limits.tpot_s, e2e_s=limits.e2e_s, percentile=limits.percentile
     )
-    if place is not None:
-        folder.save_comparison(comparison, place, metrics)
     if asked["as_json"]:
         terminal.write_json(metrics)
     else:
@@ -65,6 +60,9 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
         terminal.warn(metrics["warnings"])
         # The text has said so in its place.
         terminal.warn(f"{name} failed: {why}" for name, why in comparison.failed.items() if asked["as_json"])
+    # Last: a disk that fails must not take what is known with it.
+    if place is not None:
+        folder.save_comparison(comparison, place, metrics)
     if comparison.interrupted:
         terminal.note("Interrupted before the end.")
         ctx.exit(INTERRUPTED)

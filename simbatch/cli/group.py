@@ -6,39 +6,58 @@ underscores, as vLLM allows. A new verb is a file beside this one and a name in 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
+from simbatch.cli import terminal
 from simbatch.cli.capacity import capacity_verb
 from simbatch.cli.compare import compare_verb
 from simbatch.cli.listing import list_verb
 from simbatch.cli.run import run_verb
+from simbatch.cli.trace import trace_verbs
 from simbatch.errors import SimbatchError
 from simbatch.version import __version__
 
+FAILED = 1
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells expect it."""
 
 
 class Verbs(click.Group):
-    """A group that reports the library's errors, and an interruption, without a traceback."""
+    """A group that reports the library's errors, an interruption and what the machine lacks without a traceback."""
+
+    def main(self, *args: Any, **kw: Any) -> Any:
+        try:
+            return super().main(*args, **kw)
+        except OSError as error:
+            # Files are reported where they are opened; click has closed the matter of a reader that has gone.
+            terminal.give_up(sys.stdout)
+            what = f"{error.filename}: {error.strerror}." if error.filename else terminal.cannot_be_written(error)
+            terminal.note(f"Error: {what}")
+            sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except SimbatchError as error:
-            click.echo(f"Error: {error}", err=True)
+            terminal.note(f"Error: {error}")
             ctx.exit(error.exit_code)
+        except MemoryError:
+            terminal.note(
+                "Error: there is not enough memory for that. Ask for fewer requests, such as --requests 1000."
+            )
+            ctx.exit(FAILED)
         except KeyboardInterrupt:
-            click.echo("\nInterrupted before the end.", err=True)
+            terminal.note("\nInterrupted before the end.")
             ctx.exit(INTERRUPTED)
 
 
 @click.group(
     "simbatch",
     cls=Verbs,
-    commands=[run_verb, compare_verb, capacity_verb, list_verb],
+    commands=[run_verb, compare_verb, capacity_verb, trace_verbs, list_verb],
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,

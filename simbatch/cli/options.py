@@ -66,6 +66,7 @@ traffic = section(
         "--requests", type=count, metavar="N", row="--requests N, --sample", help="the first N, repeated; or N drawn"
     ),
     option("--sample", is_flag=True, hidden=True),
+    option("--n", type=count, metavar="N", help="parallel samples of each request (1)"),
     *_reading,
 )
 
@@ -73,9 +74,9 @@ _model = (
     option("--model", metavar="NAME", help="or a folder, config.json (llama-3.1-8b)"),
     option("--gpu", metavar="NAME", help="see: simbatch list gpus (h100)"),
     option("-tp", "--tensor-parallel-size", type=count, metavar="N", help="GPUs that share the model (1)"),
-    option("--dtype", metavar="NAME", help="of weights and arithmetic (auto)"),
+    option("--dtype", row="--dtype, --kv-cache-dtype NAME", help="of weights; of the KV, also fp8 (auto)"),
+    option("--kv-cache-dtype", hidden=True),
     option("--quantization", metavar="NAME", help="of weights: fp8, int8, int4, awq, none"),
-    option("--kv-cache-dtype", metavar="NAME", help="auto or fp8 (auto)"),
     option("--gpu-memory-utilization", type=float, metavar="SHARE", help="of the GPU for the engine (0.92)"),
     option(
         "--num-gpu-blocks-override", "num_gpu_blocks", type=count, metavar="N", help="KV memory in blocks, not derived"
@@ -91,8 +92,8 @@ deployment = section(
 _sizes = (
     option("--max-num-seqs", type=count, metavar="N", help="sequences that run at once"),
     option("--max-num-batched-tokens", type=count, metavar="N", help="tokens in an iteration"),
-    option("--max-model-len", type=count, metavar="N", help="tokens of prompt and output together"),
-    option("--block-size", type=count, metavar="N", help="tokens in a KV block (16)"),
+    option("--max-model-len", type=count, row="--max-model-len, --block-size N", help="longest request; KV block (16)"),
+    option("--block-size", type=count, hidden=True),
     option(
         "--enable-chunked-prefill/--no-enable-chunked-prefill",
         default=None,
@@ -103,15 +104,40 @@ _sizes = (
 _engine = (
     *_sizes,
     option("--max-num-active-seqs", type=count, metavar="N", help="max-num-seqs for admission alone"),
-    option("--watermark", type=float, metavar="SHARE", help="KV memory that admission leaves free (0)"),
     option(
         "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
         default=None,
         row="--[no-]scheduler-reserve-full-isl",
         help="admit with room for the prompt (yes)",
     ),
-    option("--batch-size", type=count, metavar="N", help="most in a static batch"),
-    option("--placement", metavar="NAME", help="contiguous: buddy, first-fit, best-fit"),
+    option("--vllm-version", metavar="V", help="rules of vllm: 0.11 or 0.33 (0.33)"),
+    option("--scheduling-policy", metavar="NAME", help="fcfs or priority (fcfs)"),
+    option(
+        "--async-scheduling/--no-async-scheduling",
+        default=None,
+        row="--[no-]async-scheduling",
+        help="plan while a batch runs (yes in vllm)",
+    ),
+    option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=None,
+        row="--[no-]enable-prefix-caching",
+        help="find blocks again (yes in vllm)",
+    ),
+    option("--long-prefill-token-threshold", type=count, metavar="N", help="most of a prompt at once (0: no limit)"),
+    option(
+        "--long-prefill-token-threshold-adaptive/--no-long-prefill-token-threshold-adaptive",
+        default=None,
+        row="--[no-]long-prefill-token-threshold-adaptive",
+    ),
+    option("--prefill-schedule-interval", type=count, metavar="N", help="prompts in every Nth iteration (1)"),
+    option(
+        "--watermark",
+        type=float,
+        row="--batch-size N, --watermark SHARE",
+        help="of static; KV that joining leaves (0)",
+    ),
+    option("--batch-size", type=count, hidden=True),
     option("--preemption-mode", row="--preemption-mode, --swap-space X", help="vllm-v0: recompute, swap; GiB a GPU"),
     option("--swap-space", type=float, hidden=True),
 )
@@ -121,12 +147,14 @@ system = section(
     option("--scheduler", metavar="NAME", row="--scheduler, --memory NAME", help="override a part; or module:Class"),
     option("--memory", metavar="NAME", hidden=True),
     *_engine,
-    option("--reserve", metavar="NAME", help="contiguous: max, pow2, oracle, limit"),
+    option("--reserve", row="--reserve, --placement NAME", help="max, pow2, oracle, limit; buddy, .."),
+    option("--placement", hidden=True),
 )
 systems = section(
     "Systems",
     option("--systems", metavar="A,B,..", help="names or module:Class (all the names)"),
     *_engine,
+    option("--placement", metavar="NAME", help="contiguous: buddy, first-fit, best-fit"),
 )
 capacity = section("Model and GPU", *_model, *_sizes)
 
@@ -140,24 +168,28 @@ _limits = (
     ),
     option("--tpot", "tpot_s", type=duration, hidden=True),
     option("--e2e", "e2e_s", type=duration, hidden=True),
-    option("--percentile", type=float, metavar="P", help="% of requests to keep all limits (90)"),
 )
 limits = section(
     "Limits on latency",
     *_limits,
-    option("--require", is_flag=True, help="exit code 3 if they do not"),
+    option("--percentile", type=float, row="--percentile P, --require", help="% to keep all, or exit with 3 (90)"),
+    option("--require", is_flag=True, hidden=True),
 )
-limits_to_show = section("Limits on latency", *_limits)
+limits_to_show = section(
+    "Limits on latency",
+    *_limits,
+    option("--percentile", type=float, metavar="P", help="% of requests to keep all limits (90)"),
+)
 
 _running = (
     option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),
-    option("--seed", type=seed, default="0", metavar="S", help="of arrivals and draws (0)"),
-    option("--step", is_flag=True, help="iterations one by one: slower, the same"),
+    option("--seed", type=seed, default="0", row="--seed S, --step", help="of draws (0); iterations one by one"),
+    option("--step", is_flag=True, hidden=True),
     option("-o", "--output", "folder", metavar="DIR", repeats=False, help="save all, and a file that repeats it"),
 )
 _output = (
-    option("--json", "as_json", is_flag=True, repeats=False, help="one JSON object instead of text"),
-    option("-q", "--quiet", is_flag=True, repeats=False, help="no progress, no warnings"),
+    option("--json", "as_json", is_flag=True, repeats=False, row="--json, -q, --quiet", help="one object; no warnings"),
+    option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
 running = section("Run", *_running, *_output)
 output = section("Output", *_output)

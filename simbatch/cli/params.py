@@ -40,7 +40,7 @@ def count(text: str) -> int:
 
 def seed(text: str) -> int:
     """A whole number from 0, for the generators of random numbers."""
-    if not text.strip().isdecimal():
+    if not (text.strip().isdecimal() and text.isascii() and len(text) <= 30):
         raise click.BadParameter(f"{text!r} is not a seed. Give a whole number from 0.")
     return int(text)
 

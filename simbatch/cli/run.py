@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from simbatch.cli import options
 from simbatch.cli.verb import Verb, command_line
+from simbatch.errors import SimbatchError
 
 LIMITS_NOT_MET = 3
 
@@ -36,9 +36,7 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
     from simbatch.simulate import simulate
 
     limits = ask.make_limits(asked)
-    place = None if asked["folder"] is None else Path(asked["folder"])
-    if place is not None:
-        folder.check_folder(place)
+    place = folder.check_folder(asked["folder"], folder.RUN)
     trace = ask.make_trace(asked)
     with terminal.progress(asked["quiet"]) as on_progress:
         result = simulate(
@@ -52,14 +50,21 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
     metrics = result.metrics(
         ttft_s=limits.ttft_s, tpot_s=limits.tpot_s, e2e_s=limits.e2e_s, percentile=limits.percentile
     )
-    if place is not None:
-        folder.save(result, place, metrics)
     if asked["as_json"]:
         terminal.write_json(metrics)
     else:
         # Warnings have a place of their own.
         terminal.write(summary_text({**metrics, "warnings": []}))
-    if not asked["quiet"]:
+    served = metrics["requests"]["finished"] > 0
+    if not asked["quiet"] or not served:
         terminal.warn(metrics["warnings"])
+    # Last: a disk that fails must not take what is known with it.
+    if place is not None:
+        folder.save(result, place, metrics)
+    if not served:
+        raise SimbatchError(
+            f"none of the {metrics['requests']['arrived']:,} requests could be served. "
+            "The warnings say why; give more KV memory, a longer max_model_len or other requests."
+        )
     if asked["require"] and not limits_met(metrics):
         ctx.exit(LIMITS_NOT_MET)

@@ -69,12 +69,13 @@ class Verb(click.Command):
                 # Click's own --help goes where the options before it are.
                 title = param.section if isinstance(param, Option) else title
                 sections.setdefault(title, []).append(record)
-        # One column for all sections: the widest name decides.
-        width = max(len(name) for rows in sections.values() for name, _ in rows)
+        # One column for all sections: the widest name decides, but for those that stand alone on their line.
+        width = max(len(name) for rows in sections.values() for name, text in rows if text)
         for title, rows in sections.items():
             formatter.write(f"{title}:\n")
             with formatter.indentation():
-                formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=width + 2)
+                for name, text in rows:
+                    formatter.write_dl([(name.ljust(width) if text else name, text)], col_max=width + 2)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given, _, order = self.make_parser(ctx).parse_args(list(args))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from simbatch.deployment.gpu import GIB, GPU
 from simbatch.errors import UsageError
 
+BLOCK_SIZE = 16
+"""Tokens in a KV block."""
+
 
 @dataclass(frozen=True)
 class EngineLimits:
@@ -35,11 +38,8 @@ def engine_limits(
 ) -> EngineLimits:
     """The limits in force: what was set, else the defaults fitted to each other as vLLM does.
 
-    Raises UsageError for limits below 1 and for fewer tokens than sequences.
+    Raises UsageError for fewer tokens than sequences.
     """
-    for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_seqs", max_num_seqs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}, but an engine needs at least 1. Give a positive number.")
     usual = default_limits(gpu)
     tokens = max_num_batched_tokens
     if tokens is None:

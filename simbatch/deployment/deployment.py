@@ -7,14 +7,14 @@ seen from either side, since each GPU keeps its share of every token.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from simbatch.deployment.arguments import checked_arguments
 from simbatch.deployment.catalogue import find_model
-from simbatch.deployment.defaults import EngineLimits, engine_limits
+from simbatch.deployment.defaults import BLOCK_SIZE, EngineLimits, engine_limits
 from simbatch.deployment.fitting import refuse_what_does_not_fit, usable_length
 from simbatch.deployment.gpu import GIB, GPU, find_gpu
 from simbatch.deployment.hf_config import is_model_folder, read_model_folder
@@ -52,7 +52,7 @@ class Deployment:
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.92
-    block_size: int = 16
+    block_size: int = BLOCK_SIZE
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -70,6 +70,7 @@ class Deployment:
     warnings: tuple[str, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._set(**checked_arguments({f.name: getattr(self, f.name) for f in fields(self) if f.init}))
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init and getattr(self, f.name) != f.default}
         shape = self.model if isinstance(self.model, ModelShape) else _find_shape(self.model)
         card = self.gpu if isinstance(self.gpu, GPU) else find_gpu(self.gpu)
@@ -116,20 +117,6 @@ class Deployment:
         self.shape.check_tensor_parallel(self.tensor_parallel_size)
         if self.tensor_parallel_size > 1 and self.card.link_bytes_per_s is None:
             raise UsageError(f"{self.card.name} has no link to other GPUs in the table. Use tensor_parallel_size 1.")
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise UsageError(
-                f"gpu_memory_utilization is {self.gpu_memory_utilization}, but it is a share of the card's memory. "
-                "Give a number above 0 and at most 1."
-            )
-        if self.num_gpu_blocks is not None and self.kv_tokens is not None:
-            raise UsageError("num_gpu_blocks and kv_tokens both say how large the KV cache is. Give one of them.")
-        least = {"block_size": 1, "max_model_len": 1, "num_gpu_blocks": 2, "kv_tokens": 1}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise UsageError(f"{name} is {value}, but it has to be at least {smallest}. Give a larger number.")
-        if self.price_usd_per_hour is not None and not 0 <= self.price_usd_per_hour < math.inf:
-            raise UsageError(f"price_usd_per_hour is {self.price_usd_per_hour}. Give dollars per GPU and hour.")
 
     @cached_property
     def weight_format(self) -> WeightFormat | None:

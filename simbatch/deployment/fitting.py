@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simbatch.deployment.defaults import BLOCK_SIZE, default_limits
 from simbatch.deployment.gpu import GIB
 from simbatch.deployment.memory_budget import memory_budget
 from simbatch.deployment.weights import dtype_bytes, weight_bytes
@@ -37,15 +38,38 @@ def refuse_what_does_not_fit(deployment: Deployment, memory_given: bool) -> list
 
 
 def _remedy(deployment: Deployment) -> str:
+    """What would fit: first what was asked for beyond vLLM's defaults, then more GPUs."""
+    usual = default_limits(deployment.card)
+    defaults = {
+        "max_num_batched_tokens": usual.max_num_batched_tokens,
+        "block_size": BLOCK_SIZE,
+        "max_num_seqs": usual.max_num_seqs,
+    }
+    beyond = {name: most for name, most in defaults.items() if deployment.given.get(name, 0) > most}
+    for lower in (*({name: most} for name, most in beyond.items()), beyond):
+        if lower and _fits(deployment, deployment.tensor_parallel_size, **lower):
+            return f"Lower {' and '.join(lower)}: {' and '.join(map(str, lower.values()))} would fit."
     for gpus in (2, 4, 8, 16, 32):
         if gpus > deployment.tensor_parallel_size and deployment.shape.splits_over(gpus) and _fits(deployment, gpus):
             return f"tensor_parallel_size {gpus} would fit."
     return "Use more or larger GPUs, or smaller weights such as quantization fp8 or int4."
 
 
-def _fits(deployment: Deployment, gpus: int) -> bool:
+def _fits(
+    deployment: Deployment,
+    gpus: int,
+    *,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    block_size: int | None = None,
+) -> bool:
+    """Would it fit on so many GPUs, with other limits where they are given?"""
     shape, card = deployment.shape, deployment.card
-    if card.link_bytes_per_s is None:
+    if card.link_bytes_per_s is None and gpus > 1:
+        return False
+    tokens = max_num_batched_tokens or deployment.limits.max_num_batched_tokens
+    sequences = max_num_seqs or deployment.limits.max_num_seqs
+    if tokens < sequences:
         return False
     weights = weight_bytes(shape, deployment.dtype, deployment.weight_format, gpus)
     memory = memory_budget(
@@ -55,11 +79,11 @@ def _fits(deployment: Deployment, gpus: int) -> bool:
         weights_bytes=round(weights.total),
         element_bytes=dtype_bytes(deployment.dtype),
         tensor_parallel_size=gpus,
-        max_num_batched_tokens=deployment.limits.max_num_batched_tokens,
-        max_num_seqs=deployment.limits.max_num_seqs,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=sequences,
     )
     token_bytes = shape.kv_elements_per_token(gpus) * deployment.kv_element_bytes
-    return memory.kv_cache_bytes >= 2 * deployment.block_size * token_bytes
+    return memory.kv_cache_bytes >= 2 * (block_size or deployment.block_size) * token_bytes
 
 
 def usable_length(deployment: Deployment) -> tuple[int, list[str]]:
@@ -69,14 +93,20 @@ def usable_length(deployment: Deployment) -> tuple[int, list[str]]:
     """
     room = deployment.kv_tokens or 0
     length = deployment.max_model_len
-    if length is not None:
-        if length <= room:
-            return length, []
-        return length, [
-            f"the longest request, max_model_len {length} tokens, does not fit into {room} KV tokens: vLLM would "
-            "not start"
-        ]
     warnings = []
+    if length is not None:
+        made_for = deployment.shape.max_model_len
+        if made_for is not None and length > made_for:
+            warnings.append(
+                f"max_model_len {length} exceeds the {made_for} tokens that {deployment.shape.name} was made for: "
+                "vLLM refuses that unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+            )
+        if length > room:
+            warnings.append(
+                f"the longest request, max_model_len {length} tokens, does not fit into {room} KV tokens: vLLM would "
+                "not start"
+            )
+        return length, warnings
     length = deployment.shape.max_model_len
     if length is None:
         length = UNKNOWN_CONTEXT_TOKENS

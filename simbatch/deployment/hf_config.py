@@ -11,26 +11,37 @@ import json
 from pathlib import Path
 from typing import Any
 
+from simbatch.checks import shown
 from simbatch.deployment.hf_families import FAMILIES, TEXT_PARTS, Family
 from simbatch.deployment.hf_layers import dense_layers, local_layers
 from simbatch.deployment.model import LatentAttention, ModelShape, count_params
 from simbatch.errors import UsageError, unknown
 
+_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float16"}
+"""What weights are stored in, and what they are served in: 32 bit as 16 bit, unless the user insists."""
+_LARGEST = 2**40
+"""No width, count or length of a model comes near."""
+
 
 def is_model_folder(model: str | Path) -> bool:
     """Whether *model* means a folder (or its config.json) and not a known name."""
-    path = Path(model).expanduser()
     written_as_path = isinstance(model, Path) or model.startswith((".", "/", "~"))
-    return written_as_path or path.name == "config.json" or (path / "config.json").is_file()
+    try:
+        return written_as_path or Path(model).name == "config.json" or (Path(model) / "config.json").is_file()
+    except OSError:  # a name that no file can have, or a folder that may not be looked into
+        return False
 
 
 def read_model_folder(folder: str | Path) -> ModelShape:
     """The shape of the model in *folder*. Raises UsageError where it cannot be read for certain."""
-    path = Path(folder).expanduser()
+    path = Path(folder)
     path = path if path.name == "config.json" else path / "config.json"
     try:
+        path = path.expanduser()
         config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RecursionError):
+            raise UsageError(f"{path} is nested too deeply. Give the config.json of a Hugging Face model.") from None
         raise UsageError(f"{path} cannot be read. Give a known model or a folder with a config.json.") from None
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}). Give the config.json of a Hugging Face model.") from None
@@ -57,16 +68,18 @@ class _Reader:
         self.family: Family = FAMILIES[architecture]
         self.aliases = dict(self.family.aliases)
 
-    def number(self, key: str, default: int | None = None) -> int:
-        """The whole number under *key*, at least 1; *default* where the file has none."""
+    def number(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """The whole number under *key*, at least *least*; *default* where the file has none."""
         key = self.aliases.get(key, key)
         value = self.config.get(key)
         if value is None:
             if default is None:
                 raise UsageError(f"{self.path} has no {key}, and without it the model has no size. Add it.")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (value == 0 and default is None):
-            raise UsageError(f"{self.path}: {key} is {value!r}, not a positive whole number. Correct it.")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+            raise UsageError(
+                f"{self.path}: {key} is {shown(value)}, but a whole number of at least {least} is expected. Correct it."
+            )
         return value
 
     def shape(self) -> ModelShape:
@@ -79,6 +92,11 @@ class _Reader:
                 f"{self.path}: word_embed_proj_dim is not hidden_size, which is not modelled. Choose another."
             )
         kv_heads = self.number("num_key_value_heads", heads if family.kv_heads_as_heads or family.latent else None)
+        if heads % kv_heads:
+            raise UsageError(
+                f"{self.path}: num_key_value_heads is {kv_heads}, which does not divide the {heads} attention heads. "
+                "Correct it."
+            )
         head_dim = 0 if family.latent else self.head_dim(hidden, heads)
         latent = self.latent() if family.latent else None
         length = self.max_model_len()
@@ -86,6 +104,10 @@ class _Reader:
         # Shared experts of a sparse layer and the width of a dense one differ.
         experts = self.number(family.experts) if family.experts else 0
         per_token = self.number("num_experts_per_tok") if experts else 0
+        if per_token > experts:
+            raise UsageError(
+                f"{self.path}: num_experts_per_tok is {per_token}, but there are {experts} experts. Correct it."
+            )
         expert_width = self.number(family.expert_width) if experts else 0
         without_experts = dense_layers(self.config, layers, self.path) if experts else layers
         width, shared = self.widths(hidden, experts, expert_width, without_experts)
@@ -157,7 +179,7 @@ class _Reader:
     def latent(self) -> LatentAttention:
         return LatentAttention(
             kv_lora_rank=self.number("kv_lora_rank"),
-            q_lora_rank=self.number("q_lora_rank", 0),
+            q_lora_rank=self.number("q_lora_rank", 0, least=0),
             rope_dim=self.number("qk_rope_head_dim"),
             nope_dim=self.number("qk_nope_head_dim"),
             v_dim=self.number("v_head_dim"),
@@ -169,7 +191,8 @@ class _Reader:
             default = 4 * hidden if self.aliases.get("intermediate_size") == "n_inner" else None
             return self.number("intermediate_size", default), 0
         dense_key = "intermediate_size_mlp" if self.family.local == "chunked" else "intermediate_size"
-        shared = self.number("shared_expert_intermediate_size", self.number("n_shared_experts", 0) * expert_width)
+        copies = self.number("n_shared_experts", 0, least=0)
+        shared = self.number("shared_expert_intermediate_size", copies * expert_width, least=0)
         if self.family.local == "chunked":
             shared = expert_width
         return (self.number(dense_key) if without_experts else 0), shared
@@ -178,25 +201,36 @@ class _Reader:
         """Longest request: max_position_embeddings, lengthened by rope scaling as the engine does."""
         length = self.number("max_position_embeddings", 0) or None
         scaling = self.config.get("rope_scaling") or self.config.get("rope_parameters")
-        if length is None or not isinstance(scaling, dict) or not self.family.scale_context:
+        if scaling is not None and not isinstance(scaling, dict):
+            raise UsageError(f"{self.path}: rope_scaling is {shown(scaling)}, not an object. Correct it.")
+        if length is None or not scaling or not self.family.scale_context:
             return length
         kind = scaling.get("rope_type", scaling.get("type"))
         factor = scaling.get("factor")
-        if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, int | float):
+        if kind not in ("yarn", "linear", "dynamic") or factor is None:
             return length
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < _LARGEST:
+            raise UsageError(f"{self.path}: factor of rope_scaling is {shown(factor)}, not above 0. Correct it.")
         original = scaling.get("original_max_position_embeddings")
         return round((original if kind == "yarn" and isinstance(original, int) else length) * factor)
 
     def dtype(self) -> str:
-        name = self.config.get("torch_dtype") or self.config.get("dtype") or self.whole.get("torch_dtype")
-        # A 32-bit checkpoint is served in 16 bit unless the user insists.
-        return "float16" if name in ("float16", "float32") else "bfloat16"
+        """Of the arithmetic; bfloat16 where the file says nothing."""
+        stated = (part.get(key) for part in (self.config, self.whole) for key in ("torch_dtype", "dtype"))
+        name = next((name for name in stated if name is not None), "bfloat16")
+        if not isinstance(name, str) or name.removeprefix("torch.") not in _DTYPES:
+            raise UsageError(
+                f"{self.path}: torch_dtype is {shown(name)}, but one of {', '.join(_DTYPES)} is expected. Correct it."
+            )
+        return _DTYPES[name.removeprefix("torch.")]
 
     def quantization(self) -> str | None:
         """The format that quantization_config describes."""
-        stored = self.whole.get("quantization_config") or self.config.get("quantization_config")
-        if not isinstance(stored, dict):
+        stored = self.whole.get("quantization_config", self.config.get("quantization_config"))
+        if stored is None:
             return None
+        if not isinstance(stored, dict):
+            raise UsageError(f"{self.path}: quantization_config is {shown(stored)}, not an object. Correct it.")
         method = stored.get("quant_method")
         bits = stored.get("bits", 4 if stored.get("load_in_4bit") else None)
         if method == "compressed-tensors":

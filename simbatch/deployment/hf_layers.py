@@ -16,7 +16,7 @@ def local_layers(config: dict[str, Any], rule: str, layers: int, path: Path) -> 
     The list ``layer_types`` decides where a file has one, else the architecture's *rule*. Raises
     UsageError for layers that are not attention.
     """
-    window = config.get("attention_chunk_size" if rule == "chunked" else "sliding_window")
+    window = _whole(config, "attention_chunk_size" if rule == "chunked" else "sliding_window", 0, path)
     kinds = config.get("layer_types")
     if isinstance(kinds, list) and kinds:
         other = sorted({str(kind) for kind in kinds} - _LOCAL_KINDS - {"full_attention"})
@@ -34,14 +34,14 @@ def local_layers(config: dict[str, Any], rule: str, layers: int, path: Path) -> 
     else:
         pattern = _whole(config, "sliding_window_pattern", 6, path) or 6
         local = {"all": layers, "alternate": (layers + 1) // 2, "five-of-six": layers - layers // pattern}.get(rule, 0)
-    return (window, local) if isinstance(window, int) and window > 0 and local else (0, 0)
+    return (window, local) if window > 0 and local else (0, 0)
 
 
 def dense_layers(config: dict[str, Any], layers: int, path: Path) -> int:
     """Layers of a mixture of experts that have none: the first few, those listed, or those between."""
     first = _whole(config, "first_k_dense_replace", 0, path)
     listed = config.get("mlp_only_layers")
-    without = set(listed) if isinstance(listed, list) else set()
+    without = [layer for layer in listed if isinstance(layer, int)] if isinstance(listed, list) else []
     if "moe_layer_freq" in config:
         every = _whole(config, "moe_layer_freq", 1, path) or 1
         sparse = [layer for layer in range(layers) if layer >= first and layer % every == 0]

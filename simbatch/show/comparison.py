@@ -96,7 +96,7 @@ def _notes(metrics: dict[str, Any]) -> Iterator[str]:
         yield line("gain", f"output tokens per second against {_base(runs)}, on the same requests")
     if runs[first]["goodput"]:
         met = [name for name, run in runs.items() if limits_met(run)]
-        share = f"{runs[first]['goodput']['percentile']:g} % of requests are to keep all limits"
+        share = f"{runs[first]['goodput']['percentile']:g} % of requests must keep every limit"
         yield line("limits", f"MET by {', '.join(met)}" if met else "NOT MET by any", share)
         yield line("", *(f"{name} {percent(run['goodput']['share'])}" for name, run in runs.items()))
     for name, run in runs.items():

@@ -22,6 +22,7 @@ MEANING = {
     "growing": "the queue grows in the last third of the arrivals; a longer trace would tell",
     "overloaded": "requests arrive faster than they finish; the queue grows for as long as this lasts",
     "offline": "everything arrives at once, so this is about the time to finish, not about a rate",
+    "unserved": "nothing could be served",
 }
 _LATENCIES = {
     "ttft": "TTFT",
@@ -61,7 +62,8 @@ def _verdict(metrics: dict[str, Any]) -> Iterator[str]:
     if metrics["goodput"] is not None:
         found = metrics["goodput"]
         is_met = "MET" if limits_met(metrics) else "NOT MET"
-        yield f"Limits {is_met}: {percent(found['share'])} keep all, {found['percentile']:g} % are to."
+        share = f"{percent(found['share'])} of requests keep every limit"
+        yield f"Limits {is_met}: {share} ({found['percentile']:g} % required)."
 
 
 def _latency(metrics: dict[str, Any]) -> Iterator[str]:

@@ -15,10 +15,14 @@ from typing import Protocol
 
 import numpy as np
 
+from simbatch.checks import real
 from simbatch.errors import UsageError
 from simbatch.trace.columns import Ints
 from simbatch.trace.draws import generator
 from simbatch.units import MAX_PS, PS_PER_S
+
+LEAST_BURSTINESS = 0.001
+"""The rate of N requests strays from the one asked for by about 1 ÷ √(N · burstiness)."""
 
 
 class Arrivals(Protocol):
@@ -44,7 +48,7 @@ class Renewal:
 
     def __post_init__(self) -> None:
         check_rate(self.rate_per_s)
-        check_positive("burstiness", self.burstiness, allow_infinite=True)
+        check_burstiness(self.burstiness, allow_infinite=True)
 
     def scaled_to(self, rate_per_s: float) -> Renewal:
         """The same shape at another rate."""
@@ -71,9 +75,19 @@ def check_rate(rate_per_s: float) -> None:
     check_positive("rate", rate_per_s, " requests per second")
 
 
+def check_burstiness(burstiness: float, allow_infinite: bool = False) -> None:
+    """Raises UsageError for a shape that is not positive, or so small that no sample shows its rate."""
+    check_positive("burstiness", burstiness, allow_infinite=allow_infinite)
+    if burstiness < LEAST_BURSTINESS:
+        raise UsageError(
+            f"the burstiness is {burstiness:g}, at which nearly all requests come at once. "
+            f"Give {LEAST_BURSTINESS} or more; 1 is Poisson."
+        )
+
+
 def check_positive(name: str, value: float, unit: str = "", allow_infinite: bool = False) -> None:
     """Raises UsageError for a number that is not positive, or not finite."""
-    if not (value > 0 and (math.isfinite(value) or allow_infinite)):
+    if not (real(f"the {name}", value) > 0 and (math.isfinite(value) or allow_infinite)):
         raise UsageError(f"the {name} is {value:g}{unit}, but it has to be more than 0. Give a positive number.")
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from simbatch.errors import UsageError
 
@@ -28,6 +30,13 @@ _OTHERS = (
     (b"\xfe\xff", "text in UTF-16"),
 )
 _PIECE_BYTES = 1 << 20
+MOST_BYTES = 4 << 30
+
+
+class SupportsRead(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -55,17 +64,44 @@ def read_content(path: Path) -> Content:
     """The text of the file at *path*. Raises UsageError where there is none, or where it is not text."""
     name = path.name
     try:
-        raw = path.read_bytes()
+        raw = _read(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file. Give the path of a csv or jsonl file.") from None
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder. Give the path of a csv or jsonl file in it.") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}). Give a file that you may read.") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path} cannot be read ({why}). Give a file that you may read.") from None
     sha256 = hashlib.sha256(raw).hexdigest()
     data, broken = _gunzip(raw, name) if raw.startswith(_GZIP) else (raw, False)
     _refuse_what_is_no_text(data, name, broken)
     return Content(name, data, sha256, path, broken)
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file, or of what comes through a pipe. Raises UsageError for what may never end."""
+    kind = path.stat().st_mode
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError
+    if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
+        raise UsageError(f"{path} is a device, not a file. Give the path of a csv or jsonl file.")
+    pieces: list[bytes] = []
+    with path.open("rb") as file:
+        _collect(file, pieces, path.name)
+    return b"".join(pieces)
+
+
+def _collect(file: SupportsRead, pieces: list[bytes], name: str) -> None:
+    """Adds what *file* holds to *pieces*, up to a size that no trace has. Raises UsageError beyond it."""
+    left = MOST_BYTES
+    while piece := file.read(_PIECE_BYTES):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise UsageError(
+                f"{name} holds more than {MOST_BYTES / 2**30:g} GiB of text, and a trace is read whole. "
+                "Give a part of it: a million requests take some 20 MB."
+            )
 
 
 def _gunzip(raw: bytes, name: str) -> tuple[bytes, bool]:
@@ -73,8 +109,7 @@ def _gunzip(raw: bytes, name: str) -> tuple[bytes, bool]:
     pieces: list[bytes] = []
     stream = gzip.GzipFile(fileobj=io.BytesIO(raw))
     try:
-        while piece := stream.read(_PIECE_BYTES):
-            pieces.append(piece)
+        _collect(stream, pieces, name)
     except EOFError:
         return _whole_lines(raw), True
     except (OSError, zlib.error) as error:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
+from simbatch.checks import shown
 from simbatch.errors import UsageError
 from simbatch.trace.columns import COLUMNS
 from simbatch.trace.container import Content
@@ -93,10 +94,25 @@ class RunSource(Source):
 def parse(line: str) -> dict[str, Any] | str:
     """The object on a line, its numbers with all their digits; or why there is none."""
     try:
-        row = json.loads(line, parse_float=Decimal, parse_constant=Decimal)
+        row = json.loads(line, parse_float=Decimal, parse_constant=Decimal, object_pairs_hook=_once_each)
+    except TwiceError as twice:
+        return f"the key {shown(twice.args[0])} stands twice in an object"
     except (ValueError, ArithmeticError, RecursionError):
         return _NO_OBJECT
     return row if isinstance(row, dict) else _NO_OBJECT
+
+
+class TwiceError(ValueError):
+    """A key that stands twice in one object."""
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Readers differ in which value of a key they take, so a second one is no value at all."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise TwiceError(next(key for key in keys if keys.count(key) > 1))
+    return found
 
 
 def find_run(content: Content) -> RunSource | None:

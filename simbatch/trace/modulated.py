@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.trace.arrivals import check_positive, check_rate, in_clock_ps, refuse_beyond_clock
+from simbatch.trace.arrivals import check_burstiness, check_positive, check_rate, in_clock_ps, refuse_beyond_clock
 from simbatch.trace.columns import Ints
 from simbatch.trace.draws import generator
 
@@ -100,7 +100,7 @@ class RateCurve:
             if not 0 <= rate < float("inf"):
                 raise UsageError(f"a rate curve has a rate of {rate:g} requests per second. Give 0 or more.")
         check_rate(self.rate_per_s)
-        check_positive("burstiness", self.burstiness)
+        check_burstiness(self.burstiness)
 
     @property
     def rate_per_s(self) -> float:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import _csv
 
 CHUNK_ROWS = 8192
+_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons"}
+"""What may part the columns of a csv file: the first of them that its header has."""
 Row = list[str] | str
 """Cells in the order of the header, or why the line is no row."""
 Chunk = tuple[Sequence[int], list[Row]]
@@ -78,8 +80,16 @@ class CsvSource(Source):
 
     def _open(self) -> _csv.Reader:
         lines, first = self.start()
-        parts = next((mark for mark in ",\t;" if mark in first), ",")
-        return csv.reader(chain([first], lines), strict=True, delimiter=parts)
+        self.parted_by = next((mark for mark in _DELIMITERS if mark in first), ",")
+        return csv.reader(chain([first], lines), strict=True, delimiter=self.parted_by)
+
+    @property
+    def where(self) -> str:
+        return super().where + self._delimiter(", read as parted by {}")
+
+    def _delimiter(self, text: str) -> str:
+        """*text* with the name of what parts the columns in it, where that is not the usual comma."""
+        return "" if self.parted_by == "," else text.format(_DELIMITERS[self.parted_by])
 
     def chunks(self) -> Iterator[Chunk]:
         width = len(self.header)
@@ -113,12 +123,21 @@ class CsvSource(Source):
         for row in rows:
             if row:
                 lines.append(line)
-                kept.append(row if len(row) == width else _ragged(len(row), width))
+                kept.append(row if len(row) == width else self._ragged(len(row), width))
             line += _height(row)
         self.rows += len(kept)
         return lines, kept
 
+    def _ragged(self, fields: int, width: int) -> str:
+        parted = self._delimiter(" parted by {}")
+        return f"{fields} field{'s' if fields > 1 else ''}{parted}, but the header names {width}"
+
     def _unreadable(self, line: int, error: csv.Error) -> UsageError:
+        if "field larger" in str(error):
+            return UsageError(
+                f"{self.content.name} line {line} has a field of more than {csv.field_size_limit():,} characters, "
+                "which csv readers do not take. Close the quotation mark that may be open there, or write jsonl."
+            )
         return UsageError(
             f"{self.content.name} line {line} is not csv ({error}). "
             "Correct it: a quotation mark that is never closed swallows all that follows."
@@ -128,7 +147,3 @@ class CsvSource(Source):
 def _height(row: list[str]) -> int:
     """Lines that a row takes: a quoted cell may hold line ends."""
     return 1 + sum(len(cell.splitlines()) - 1 for cell in row if "\n" in cell or "\r" in cell)
-
-
-def _ragged(fields: int, width: int) -> str:
-    return f"{fields} field{'s' if fields > 1 else ''}, but the header names {width}"

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simbatch.checks import real, whole
 from simbatch.errors import UsageError
 from simbatch.trace.columns import ARRAYS, Ints
 from simbatch.units import MAX_PS
 
 if TYPE_CHECKING:
     from simbatch.trace.trace import Trace
+
+
+MOST_ROWS = 50_000_000
+"""Requests that a trace is lengthened to at most: a simulation of so many takes hours, and some 10 GB of memory."""
 
 
 def continued_ps(arrival_ps: Ints, rows: int, name: str) -> Ints:
@@ -97,12 +102,13 @@ def _uses(picked: Sequence[int]) -> list[int]:
 
 def check_factor(factor: float) -> None:
     """Raises UsageError for a time scale that is not a positive number."""
-    if not (factor > 0 and math.isfinite(factor)):
+    if not (real("time_scale", factor) > 0 and math.isfinite(factor)):
         raise UsageError(f"times cannot be scaled by {factor:g}. Give a positive number: 2 halves the rate.")
 
 
 def check_rows(n: int) -> None:
     """Raises UsageError for less than one request."""
+    whole("the number of requests", n, least=None, most=MOST_ROWS)
     if n < 1:
         raise UsageError(f"{n} requests were asked for, but a trace has at least 1. Ask for more.")
 

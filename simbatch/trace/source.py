@@ -5,7 +5,7 @@ from __future__ import annotations
 from simbatch.errors import UsageError
 from simbatch.trace.container import Content
 from simbatch.trace.formats.servegen import ClientSource, is_client
-from simbatch.trace.json_rows import JsonlSource, find_run
+from simbatch.trace.json_rows import JsonlSource, find_run, parse
 from simbatch.trace.rows import CsvSource, Source
 
 _DERIVE = "Make a trace of it with: simbatch trace derive"
@@ -19,7 +19,7 @@ def open_rows(content: Content, seed: int = 0) -> Source:
     Raises UsageError where it is neither csv nor jsonl, or holds texts and no lengths.
     """
     probe = Source(content)
-    _, first = probe.start()
+    lines, first = probe.start()
     opening = first.lstrip()[:1]
     if opening == "[":
         _refuse_array(probe)
@@ -28,6 +28,11 @@ def open_rows(content: Content, seed: int = 0) -> Source:
     if is_client(content):
         return ClientSource(content, seed)
     if opening != "{":
+        second = next((line for line in lines if line.strip()), "")
+        if isinstance(parse(second), dict):
+            raise UsageError(
+                f"{probe.where}: this is not a JSON object, but the line after it is. Correct it, or remove the line."
+            )
         return CsvSource(content)
     found = find_run(content)
     if found is not None:

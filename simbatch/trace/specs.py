@@ -125,7 +125,7 @@ def _number(text: str, value: str | float) -> float:
 
 
 def _tokens(text: str, value: str) -> int:
-    if not value.strip().isdecimal():
+    if not (value.strip().isdecimal() and value.isascii()):
         raise UsageError(f"{value!r} in {text!r} is not a number of tokens. Write such as 512 or uniform:100-500.")
     return int(value)
 
