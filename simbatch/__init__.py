@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from simbatch.request import Request, Sequence
     from simbatch.result import Result
     from simbatch.scheduler import Cause, Continuous, Limits, Plan, Scheduler, VllmV1
+    from simbatch.show import plot
     from simbatch.simulate import simulate
     from simbatch.timing import Iteration, LinearTiming, RooflineTiming, Timing
     from simbatch.trace import Trace
@@ -62,6 +63,7 @@ __all__ = [
     "VllmV1",
     "capacity",
     "compare",
+    "plot",
     "simulate",
     "testing",
 ]
@@ -80,6 +82,7 @@ _HOMES = {
     "simbatch.timing": ("Iteration", "LinearTiming", "RooflineTiming", "Timing"),
     "simbatch.trace": ("Trace",),
 }
+_PACKAGES = {"plot": "simbatch.show.plot", "testing": "simbatch.testing"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
@@ -95,8 +98,8 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":
-        return import_module("simbatch.testing")
+    if name in _PACKAGES:
+        return import_module(_PACKAGES[name])
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,41 @@
+"""The lives of single requests: queued, computing the prompt, decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simbatch.facts import REQUEST_TIMES
+from simbatch.show.plot.style import BLUE, GREY, ORANGE, RED, styled
+from simbatch.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from simbatch.result import Result
+
+
+@styled
+def timeline(result: Result, ax: Axes, *, most: int = 200) -> None:
+    """One line per request, the first *most* that arrived; a dot marks one that was preempted."""
+    columns = result.facts.requests
+    order = np.argsort(columns["arrival_ps"], kind="stable")[:most]
+    arrived, scheduled, first, finished = (columns[name][order] / PS_PER_S for name in REQUEST_TIMES)
+    place = np.arange(order.size)
+    served = scheduled >= 0
+    for label, colour, begin, end, ok in (
+        ("queued", GREY, arrived, scheduled, served),
+        ("prompt", ORANGE, scheduled, first, served & (first >= 0)),
+        ("decode", BLUE, first, finished, finished >= 0),
+    ):
+        ax.hlines(place[ok], begin[ok], end[ok], color=colour, linewidth=1.5, label=label)
+    thrown_out = columns["preemptions"][order] > 0
+    if thrown_out.any():
+        ax.plot(finished[thrown_out], place[thrown_out], "o", color=RED, markersize=3, label="was preempted")
+    ax.invert_yaxis()
+    ax.set_xlabel("simulated time (s)")
+    ax.set_ylabel("requests in order of arrival")
+    ax.set_title(f"The first {order.size} requests")
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="upper right")

@@ -1,0 +1,67 @@
+"""How our figures look: one palette, one way to name things on an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from simbatch.result import Result
+
+BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, SKY, GREY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#7F5B3A",
+    "#56B4E9",
+    "#9A9A9A",
+)
+"""Okabe and Ito's palette for all kinds of colour vision, yellow replaced by brown."""
+CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, SKY, GREY)
+
+_STYLE: dict[Any, Any] = {
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "figure.figsize": (7.2, 4.0),
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "svg.fonttype": "none",
+}
+
+Plot = TypeVar("Plot", bound=Callable[..., Any])
+
+
+def styled(plot: Plot) -> Plot:
+    """Run *plot* in our style, on the axis given or on one of its own; nothing global changes."""
+
+    @wraps(plot)
+    def drawn(data: Any, ax: Axes | None = None, **options: Any) -> Axes:
+        import matplotlib.pyplot as plt
+
+        with plt.rc_context(_STYLE):
+            if ax is None:
+                _, ax = plt.subplots()
+            plot(data, ax, **options)
+        return ax
+
+    return drawn  # type: ignore[return-value]
+
+
+def by_name(data: Result | Mapping[str, Result] | Any) -> dict[str, Result]:
+    """The results in *data* by the name to draw beside them: one, a mapping, or a comparison."""
+    results = getattr(data, "results", data)
+    if isinstance(results, Mapping):
+        return dict(results)
+    return {str(results.config.get("system") or "result"): results}
