@@ -12,25 +12,27 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "simbatch"
 
 LAYERS = (
-    ("errors", "version"),
-    ("units", "facts"),
+    ("errors", "version", "progression"),
+    ("units", "facts", "checks", "places", "versions"),
     ("request", "stats", "deployment"),
     ("batch", "trace", "timing", "limits", "itl", "verdict", "warmup"),
     ("memory", "record", "metrics"),
     ("scheduler", "conservation", "saved", "workload"),
-    ("parts", "systems", "decisions", "result"),
-    ("options", "engine"),
+    ("parts", "systems", "decisions", "describe", "result", "options"),
+    ("engine", "setup"),
+    ("async_engine", "caveats"),
     ("simulate",),
     ("answers",),
     ("show", "testing"),
     ("cli",),
+    ("__main__",),
 )
 """Files and folders of the package; each imports from layers above it in this list, or from itself."""
 
 LATE = {("result", "show"), ("answers", "show")}
 """Results and answers show themselves, and import what draws them when asked to."""
 
-SIMPY = {"workload", "engine", "simulate", "testing"}
+SIMPY = {"workload", "engine", "async_engine", "simulate", "testing"}
 HEAVY = {"pandas", "scipy", "matplotlib", "datasets", "tqdm", "rich", "joblib", "jinja2", "pyarrow"}
 NEVER = {"torch", "triton", "validation", "tests"}
 
