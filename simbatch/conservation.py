@@ -10,6 +10,7 @@ Cheap enough for every test. A law that fails names both numbers.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from simbatch.facts import (
     Facts,
     Ints,
     durations_ps,
+    each_replica,
     iterations_started,
     offsets_ps,
 )
@@ -73,8 +75,13 @@ def check_memory(facts: Facts) -> None:
 
 
 def check_order(facts: Facts) -> None:
-    """Rows follow one another, and every iteration takes time."""
-    rows = facts.rows
+    """Rows of a replica follow one another, and every iteration takes time."""
+    for alone in each_replica(facts):
+        _check_order_of_one(alone.rows)
+    _equal("iterations = sum over rows", facts.iterations, exact_sum(facts.rows["iterations"]))
+
+
+def _check_order_of_one(rows: dict[str, Any]) -> None:
     lasts, final = durations_ps(rows), rows["first_ps"] + (rows["iterations"] - 1) * rows["increment_ps"]
     for row in np.flatnonzero((rows["iterations"] < 1) | (rows["first_ps"] < 1) | (final < 1))[:1]:
         raise _broken(
@@ -85,7 +92,6 @@ def check_order(facts: Facts) -> None:
         raise _broken(
             "rows do not overlap", f"row {row} ends at {ends[row]} ps and row {row + 1} starts at {starts[row]} ps"
         )
-    _equal("iterations = sum over rows", facts.iterations, exact_sum(rows["iterations"]))
 
 
 def check_tokens(facts: Facts) -> None:
@@ -108,9 +114,14 @@ def check_little(facts: Facts) -> None:
     An arrival is seen by the first plan at or after it; until then it is in the system and in no
     row. Only for runs in which everybody finished and no plan was made ahead: of others the rows do not tell.
     """
-    requests, rows = facts.requests, facts.rows
-    if facts.planned_ahead or not (requests["status"] == FINISHED).all():
+    if facts.planned_ahead or not (facts.requests["status"] == FINISHED).all():
         return
+    for alone in each_replica(facts):
+        _check_little_of_one(alone)
+
+
+def _check_little_of_one(facts: Facts) -> None:
+    requests, rows = facts.requests, facts.rows
     area = exact_dot(rows["running"] + rows["waiting"], durations_ps(rows))
     unseen = exact_sum(unseen_ps(facts, requests["arrival_ps"]))
     inside = exact_sum(requests["finished_ps"] - requests["arrival_ps"])

@@ -10,8 +10,8 @@ Metrics read this in `simbatch.metrics`; its laws are checked in `simbatch.conse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,8 +74,27 @@ class Facts:
     warnings: list[str] = field(default_factory=list)
     planned_ahead: bool = False
     """Were plans made while the batch before ran? Rows then do not tell when an arrival was first seen."""
+    replicas: int = 1
+    """Engines that served. With several, requests and rows have a column `replica` (-1: sent to none), rows of
+    different replicas overlap, and `capacity_tokens` and `peak_held_tokens` are those of one of them."""
     decisions: list[dict[str, Any]] | None = None
     """One entry per iteration with the fields of the golden logs; only of runs taken step by step."""
+
+
+def each_replica(facts: Facts) -> Iterator[Facts]:
+    """The requests and rows of each replica, as if it had been alone; single values stay those of the run."""
+    if facts.replicas == 1:
+        yield facts
+        return
+    for replica in range(facts.replicas):
+        asked, ran = facts.requests["replica"] == replica, facts.rows["replica"] == replica
+        yield replace(
+            facts,
+            requests={name: column[asked] for name, column in facts.requests.items()},
+            ids=[facts.ids[i] for i in np.flatnonzero(asked).tolist()],
+            rows={name: column[ran] for name, column in facts.rows.items()},
+            replicas=1,
+        )
 
 
 def facts_from(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from simbatch.checks import shown
+from simbatch.checks import real, shown
 from simbatch.errors import UsageError, unknown
 from simbatch.memory import (
     ContiguousMemory,
@@ -132,6 +133,21 @@ def as_timing(made: Any, name: str = "") -> Timing:
     return timing
 
 
+def scaled_timing(timing: Timing, factor: float) -> Timing:
+    """*timing* with every iteration longer by *factor*. Raises UsageError where it cannot be scaled."""
+    if real("timing_scale", factor) == 1:
+        return timing
+    if not 0 < factor < math.inf:
+        raise UsageError(f"timing_scale is {factor:g}. Give a number above 0, such as 1.1 for times 10 % longer.")
+    scale = getattr(timing, "scaled", None)
+    if scale is None:
+        raise UsageError(
+            f"{type(timing).__name__} cannot be scaled. Use a profile, or give it a method scaled(factor)."
+        )
+    longer: Timing = scale(factor)
+    return longer
+
+
 def _called(made: object, name: str) -> str:
     """What an error calls *made*: a class where an object was expected is the likely mistake."""
     if inspect.isclass(made):
@@ -142,11 +158,14 @@ def _called(made: object, name: str) -> str:
 _MEMORY_METHODS = ("fits", "room", "take", "release", "join", "part", "end", "due", "grow", "headroom", "advance")
 
 
-def _make(path: str, kind: str, known: Iterable[str], *arguments: Any) -> Any:
-    """An object of the class that ``module:Class`` stands for; the current folder counts as a place for modules."""
+def find_named(path: str, kind: str, known: Iterable[str], form: str = "module:Class") -> Any:
+    """What ``module:name`` stands for, which can be called; the current folder counts as a place for modules.
+
+    Raises UsageError that calls it a *kind*, names those *known*, and says in which *form* others are given.
+    """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
-        raise unknown(kind, path, known, "module:Class is accepted too.")
+        raise unknown(kind, path, known, f"{form} is accepted too.")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -154,11 +173,20 @@ def _make(path: str, kind: str, known: Iterable[str], *arguments: Any) -> Any:
     except ImportError as error:
         raise UsageError(
             f"{kind} {path!r}: the module {module_name!r} cannot be imported ({error}). "
-            "Give module:Class with a module in the current folder or one that is installed."
+            f"Give {form} with a module in the current folder or one that is installed."
         ) from error
-    made = getattr(module, attribute, None)
-    if not callable(made):
-        raise UsageError(f"{kind} {path!r}: {module_name} has no class {attribute!r}. Give module:Class.")
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        raise UsageError(
+            f"{kind} {path!r}: {module_name} has no {form.partition(':')[2].lower()} {attribute!r}. Give {form}."
+        )
+    return found
+
+
+def _make(path: str, kind: str, known: Iterable[str], *arguments: Any) -> Any:
+    """An object of the class that ``module:Class`` stands for."""
+    made = find_named(path, kind, known)
+    attribute = path.partition(":")[2]
     try:
         inspect.signature(made).bind(*arguments)
     except TypeError as error:

@@ -63,6 +63,7 @@ class Result:
                 "cached_tokens": columns["cached_tokens"],
                 "recomputed_tokens": columns["recomputed_tokens"],
                 "status": np.array(STATUSES, dtype=object)[columns["status"]],
+                **_replica(columns),
             }
         )
 
@@ -87,6 +88,7 @@ class Result:
                 "increment_s": rows["increment_ps"] / PS_PER_S,
                 "held_back": np.array(CAUSES, dtype=object)[rows["cause"]],
                 "sequences": rows["sequences"],
+                **_replica(rows),
             }
         )
 
@@ -141,6 +143,11 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f'<pre style="max-height: 80vh; overflow: auto; line-height: 1.2">{escape(repr(self))}</pre>'
+
+
+def _replica(columns: dict[str, Any]) -> dict[str, Any]:
+    """Which replica, where there are several."""
+    return {name: columns[name] for name in ("replica",) if name in columns}
 
 
 def _seconds(times_ps: Ints) -> Floats:

@@ -40,6 +40,8 @@ FACTS = "facts.json"
 DECISIONS = "decisions.jsonl.gz"
 _TABLES = {"requests": REQUEST_COLUMNS, "steps": ROW_COLUMNS, "extra_gaps": GAP_COLUMNS}
 _WORDS = {"status": STATUSES, "cause": CAUSES}
+_OF_REPLICAS = ("replica",)
+"""Columns that only runs of several replicas have."""
 _SCALARS = ("capacity_tokens", "peak_held_tokens", "iterations", "events", "wall_s")
 _OPTIONAL = ("gpu_memory_share", "price_usd_per_hour", "warnings")
 _DIGITS = 12
@@ -63,7 +65,7 @@ def save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
 
 
 def _save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
-    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL)}
+    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL, "replicas")}
     # First, so that a folder which was not finished is known as ours and may be written to again.
     _write_json(folder / FACTS, {"format": FORMAT, **single})
     tables = {"requests": facts.requests, "steps": facts.rows, "extra_gaps": facts.extra_gaps}
@@ -92,7 +94,8 @@ def load(folder: Path) -> Facts:
     for name, columns in _TABLES.items():
         frame = _read_table(folder, name)
         try:
-            tables[name] = {column: _decode(column, frame[_public(column)]) for column in columns}
+            more = [column for column in _OF_REPLICAS if column in frame]
+            tables[name] = {column: _decode(column, frame[_public(column)]) for column in (*columns, *more)}
             ids = frame["id"].tolist() if name == "requests" else ids
         except (KeyError, ValueError) as error:
             raise UsageError(
@@ -106,8 +109,14 @@ def load(folder: Path) -> Facts:
         extra_gaps=tables["extra_gaps"],
         config=_read_json(folder, "config.json"),
         decisions=_read_decisions(folder),
+        replicas=single.get("replicas", 1),
         **{name: single[name] for name in (*_SCALARS, *_OPTIONAL)},
     )
+
+
+def load_metrics(folder: str | Path) -> dict[str, Any]:
+    """The metrics as they were saved, with the limits that they were asked with."""
+    return _read_json(Path(folder), "metrics.json")
 
 
 def exact_seconds(times_ps: NDArray[Any], missing: bool) -> list[str]:

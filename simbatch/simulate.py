@@ -12,16 +12,19 @@ import numpy as np
 import simpy
 
 from simbatch.async_engine import AsyncEngine
-from simbatch.checks import shown
+from simbatch.caveats import caveats
+from simbatch.checks import shown, whole
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
 from simbatch.engine import Engine
 from simbatch.errors import UsageError
-from simbatch.facts import FINISHED, Facts, Ints
+from simbatch.facts import Facts, Ints
 from simbatch.memory.base import Memory
-from simbatch.parts import as_memory, as_scheduler, as_timing, make_memory, make_scheduler, make_timing
+from simbatch.parts import as_memory, as_scheduler, as_timing, make_memory, make_scheduler, make_timing, scaled_timing
 from simbatch.record import Recorder
+from simbatch.replicas import one_log, one_record, progress_of_each
 from simbatch.result import Result
+from simbatch.router import DEFAULT_ROUTER, Dispatch, Router, describe_router, make_router
 from simbatch.scheduler import Scheduler
 from simbatch.setup import Setup, set_up
 from simbatch.systems import DEFAULT_SYSTEM, find_system
@@ -32,6 +35,9 @@ from simbatch.workload import ClosedLoop, replay
 
 if TYPE_CHECKING:
     from simbatch.trace import Trace
+
+MOST_REPLICAS = 4096
+"""Each has a memory and a record of its own."""
 
 
 def simulate(
@@ -46,6 +52,9 @@ def simulate(
     log: DecisionLog | None = None,
     seed: int = 0,
     concurrency: int | None = None,
+    replicas: int = 1,
+    router: Router | str = DEFAULT_ROUTER,
+    timing_scale: float = 1.0,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Result:
@@ -70,6 +79,12 @@ def simulate(
     concurrency
         A closed loop of so many users: whoever has an answer sends the next request (or session) at once,
         and arrival times do not matter.
+    replicas, router
+        So many engines, each on a *deployment* of its own, and who gets a request: ``round-robin``,
+        ``least-loaded``, ``prefix``, ``module:function``, or a function: see `simbatch.router`.
+    timing_scale
+        Every iteration takes so many times as long: what an error of the timing comes to. Only for timings
+        that can be scaled, as profiles can.
     on_progress
         Called now and then with (requests done, requests in all).
     options
@@ -92,26 +107,49 @@ def simulate(
     policy = _scheduler(bundle.scheduler if scheduler is None else scheduler, setup)
     policy.start(setup.limits)
     kv = _memory(bundle.memory if memory is None else memory, setup)
-    clock = _timing(timing, setup)
+    clock = scaled_timing(_timing(timing, setup), timing_scale)
+    whole("the number of replicas", replicas, most=MOST_REPLICAS)
+    if replicas > 1 and log is not None:
+        raise UsageError(f"one log cannot tell {replicas} replicas apart. Leave it out: with step each has its own.")
+    parts_of_each = [(policy, kv), *(copy.deepcopy((policy, kv)) for _ in range(replicas - 1))]
 
     env = simpy.Environment()
-    recorder = Recorder(len(trace), kv.capacity_tokens, on_progress)
-    if step and log is None:
-        log = DecisionLog()
+    recorders = [
+        Recorder(len(trace), kv.capacity_tokens, progress)
+        for progress in progress_of_each(on_progress, replicas, len(trace))
+    ]
+    logs = [DecisionLog() if step and log is None else log for _ in range(replicas)]
     engine_class = AsyncEngine if setup.options.async_scheduling else Engine
     loop = None if concurrency is None and trace.session is None else ClosedLoop(env, trace, concurrency)
     on_finish = None if loop is None else loop.ended
-    engine = engine_class(
-        env, policy, kv, clock, recorder, step=step, feedback=loop is not None, log=log, on_finish=on_finish
-    )
+    engines = [
+        engine_class(
+            env,
+            own_policy,
+            own_kv,
+            clock,
+            recorder,
+            step=step,
+            feedback=loop is not None,
+            replica=index,
+            log=own_log,
+            on_finish=on_finish,
+        )
+        for index, ((own_policy, own_kv), recorder, own_log) in enumerate(
+            zip(parts_of_each, recorders, logs, strict=True)
+        )
+    ]
+    dispatch = Dispatch(engines, make_router(router), len(trace)) if replicas > 1 else None
+    submit = engines[0].submit if dispatch is None else dispatch.submit
     if loop is None:
-        env.process(replay(env, trace.requests(), engine.submit))
+        env.process(replay(env, trace.requests(), submit))
     else:
-        loop.start(engine.submit)
+        loop.start(submit)
     started = time.perf_counter()
     env.run()
     wall_s = time.perf_counter() - started
-    engine.check_served()
+    for engine in engines:
+        engine.check_served()
 
     config = {
         "simbatch": __version__,
@@ -126,9 +164,15 @@ def simulate(
         "options": options,
         "seed": seed,
         "concurrency": concurrency,
+        "replicas": replicas,
+        "router": describe_router(router) if replicas > 1 else None,
         "step": step,
     }
-    facts = _facts(trace, recorder, env, wall_s, setup, config, log)
+    sent = None if dispatch is None else np.array(dispatch.sent, dtype=np.int64)
+    facts = _facts(trace, recorders, sent, env, wall_s, setup, config)
+    if logs[0] is not None:
+        steps = [own_log.steps for own_log in logs if own_log is not None]
+        facts.decisions = steps[0] if replicas == 1 else one_log(steps)
     if loop is not None:
         facts.requests["arrival_ps"] = np.array(loop.arrival_ps, dtype=np.int64)
     return Result(facts)
@@ -165,14 +209,14 @@ def _timing(given: Timing | str | None, setup: Setup) -> Timing:
 
 def _facts(
     trace: Trace,
-    recorder: Recorder,
+    recorders: list[Recorder],
+    sent: Ints | None,
     env: simpy.Environment,
     wall_s: float,
     setup: Setup,
     config: dict[str, Any],
-    log: DecisionLog | None,
 ) -> Facts:
-    rows, requests, extra_gaps = recorder.frames()
+    rows, requests, extra_gaps = one_record(recorders, sent)
     count = len(trace)
     requests["arrival_ps"] = np.zeros(count, np.int64) if trace.arrival_ps is None else trace.arrival_ps
     requests["prompt_tokens"] = trace.prompt_tokens
@@ -182,44 +226,17 @@ def _facts(
         ids=[str(i) for i in range(count)] if trace.ids is None else trace.ids,
         rows=rows,
         extra_gaps=extra_gaps,
-        capacity_tokens=recorder.capacity_tokens,
-        peak_held_tokens=recorder.peak_held_tokens,
-        iterations=recorder.iterations,
+        capacity_tokens=recorders[0].capacity_tokens,
+        peak_held_tokens=max(recorder.peak_held_tokens for recorder in recorders),
+        iterations=sum(recorder.iterations for recorder in recorders),
         events=next(env._eid),
         wall_s=wall_s,
         config=config,
         gpu_memory_share=None if deployment is None else deployment.kv_cache_bytes / deployment.gpu_memory_bytes,
-        price_usd_per_hour=None if deployment is None else deployment.usd_per_hour,
-        warnings=_warnings(trace, recorder, requests["status"], setup, config["concurrency"] is not None),
+        price_usd_per_hour=None
+        if deployment is None or deployment.usd_per_hour is None
+        else deployment.usd_per_hour * len(recorders),
+        replicas=len(recorders),
+        warnings=caveats(trace, recorders, requests["status"], setup, config["concurrency"] is not None),
         planned_ahead=bool(setup.options.async_scheduling),
-        decisions=None if log is None else log.steps,
     )
-
-
-def _warnings(trace: Trace, recorder: Recorder, status: Ints, setup: Setup, closed: bool) -> list[str]:
-    """What limits the result without making it wrong."""
-    warnings = [*trace.warnings, *(setup.deployment.warnings if setup.deployment is not None else ())]
-    if trace.arrival_ps is None and not closed:
-        what = "everything arrives" if trace.session is None else "every session begins"
-        warnings.append(f"the trace has no arrival times: {what} at time 0")
-    if setup.ignored:
-        warnings.append(f"{', '.join(setup.ignored)}: no effect on this system")
-    for reason, count in recorder.refusals.items():
-        warnings.append(f"{count} of {len(trace)} requests refused: {reason}")
-    return [*warnings, *_cut_outputs(trace, status, setup.limits.max_model_len)]
-
-
-def _cut_outputs(trace: Trace, status: Ints, max_model_len: int) -> list[str]:
-    """How many outputs that finished are shorter than the trace says, by what ended them."""
-    outputs, room = trace.output_tokens, max_model_len - trace.prompt_tokens
-    allowed = outputs if trace.max_tokens is None else np.where(trace.max_tokens < 0, outputs, trace.max_tokens)
-    cut = {
-        f"max_model_len, {max_model_len:,} tokens": np.minimum(outputs, allowed) > room,
-        "max_tokens": (outputs > allowed) & (allowed <= room),
-    }
-    counts = {what: int((rows & (status == FINISHED)).sum()) for what, rows in cut.items()}
-    return [
-        f"{count:,} {'output ends' if count == 1 else 'outputs end'} at {what}, before the length in the trace"
-        for what, count in counts.items()
-        if count
-    ]

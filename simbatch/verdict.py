@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
-from simbatch.facts import FINISHED, REFUSED, Facts, Ints, durations_ps
+from simbatch.facts import FINISHED, REFUSED, Facts, Ints, durations_ps, each_replica
 
 BLOCKS = 10
 """Equal spans of time that the last third is cut into."""
@@ -66,15 +67,27 @@ class Queue:
 
     @classmethod
     def of(cls, facts: Facts) -> Queue:
-        """From the rows of a run."""
-        rows = facts.rows
+        """From the rows of a run; queues of several replicas are added up."""
+        steps = [cls._of_one(alone.rows) for alone in each_replica(facts)]
+        if len(steps) == 1:
+            return cls(*steps[0])
+        since = np.concatenate([since for since, _ in steps])
+        change = np.concatenate([np.diff(waiting, prepend=0) for _, waiting in steps])
+        order = np.argsort(since, kind="stable")
+        since, waiting = since[order], np.cumsum(change[order])
+        # Of the steps of one instant the last has them all.
+        last = np.append(since[1:] != since[:-1], True) if since.size else np.zeros(0, dtype=bool)
+        return cls(since[last], waiting[last])
+
+    @staticmethod
+    def _of_one(rows: dict[str, Any]) -> tuple[Ints, Ints]:
         starts = rows["start_ps"]
         ends = starts + durations_ps(rows)
         idle = ends != np.append(starts[1:], -1)
         since = np.concatenate([starts, ends[idle]])
         waiting = np.concatenate([rows["waiting"], np.zeros(int(idle.sum()), dtype=np.int64)])
         order = np.argsort(since, kind="stable")
-        return cls(since[order], waiting[order])
+        return since[order], waiting[order]
 
     def at(self, instants_ps: Ints) -> Ints:
         """Waiting at each instant."""

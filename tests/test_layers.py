@@ -20,7 +20,7 @@ LAYERS = (
     ("scheduler", "conservation", "saved", "workload"),
     ("parts", "systems", "decisions", "describe", "result", "options"),
     ("engine", "setup"),
-    ("async_engine", "caveats"),
+    ("async_engine", "caveats", "replicas", "router"),
     ("simulate",),
     ("answers",),
     ("show", "testing"),

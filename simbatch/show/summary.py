@@ -24,7 +24,7 @@ MEANING = {
     "offline": "everything arrives at once, so this is about the time to finish, not about a rate",
     "unserved": "nothing could be served",
 }
-_LATENCIES = {
+LATENCIES = {
     "ttft": "TTFT",
     "tpot": "TPOT",
     "itl": "ITL",
@@ -70,7 +70,7 @@ def _latency(metrics: dict[str, Any]) -> Iterator[str]:
     found = metrics["goodput"]
     heads = [*FIGURES, "limit", "kept by"] if found else [*FIGURES]
     yield "latency".ljust(LABEL) + "".join(head.rjust(_CELL) for head in heads)
-    for name, label in _LATENCIES.items():
+    for name, label in LATENCIES.items():
         cells = [time(metrics["latency_s"][name][figure]) for figure in FIGURES]
         if found and name in found["limits_s"]:
             cells += [time(found["limits_s"][name]), percent(found["share_by_limit"][name])]
@@ -150,6 +150,9 @@ def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
         *([f"seed {seed}"] if seed is not None else []),
         *([f"simbatch {version}"] if version else []),
     )
+    if config.get("replicas", 1) > 1:
+        routing = f"{config['replicas']} behind a router, {config['router']}"
+        yield line("replicas", routing, "batch and KV memory are those of one that runs")
     if simulation.get("warmup_s"):
         yield line("warm-up", f"the first {show_s(simulation['warmup_s'])} are left out of everything but the verdict")
     if config.get("command"):
