@@ -76,7 +76,11 @@ _FLAGS = (
 )
 _NAMES = ("vllm_version", "scheduling_policy", "reserve", "placement", "preemption_mode")
 _MOST_SWAP_GIB = 2**20
-DEPLOYMENT_OPTIONS = frozenset(field.name for field in fields(Deployment) if field.init)
+DEPLOYMENT_OPTIONS = frozenset(field.name for field in fields(Deployment) if field.init) - {
+    "vllm_version",
+    "kv_cache_memory_bytes",
+}
+"""What a deployment and a run both take. A run's release is that of its rules; a deployment's, of its memory."""
 
 
 def check_options(given: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def divisions(deployment: Deployment, length_tokens: int) -> tuple[Division, Div
     label_gb = float(deployment.card.memory_nominal_gb * deployment.tensor_parallel_size)
     weights_gb = deployment.weights_bytes / GB
     sequence_gb = sequence_bytes(deployment, length_tokens) / GB
-    share = deployment.gpu_memory_utilization
+    share = deployment.engine_share
     return (
         Division("rounded", label_gb, _two_digits(weights_gb), _two_digits(sequence_gb), is_exact=False),
         Division("exact", label_gb, weights_gb, sequence_gb),

@@ -9,103 +9,123 @@ on it. `docs/capacity.md` works an example through.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from html import escape
 from typing import Any
 
 from simbatch.answers.by_label import Division, divisions
+from simbatch.answers.estimates import (
+    ACTIVATION_ERROR_GIB,
+    GRAPH_ERROR_GIB,
+    GRAPH_ERROR_OF_EXPERTS_GIB,
+    NON_TORCH_ERROR_GIB,
+    Range,
+    about,
+    exactly,
+)
 from simbatch.answers.intensity import batch_at, decode_intensity, intensity_bound
+from simbatch.checks import real
 from simbatch.deployment import Deployment
+from simbatch.deployment.deployment import KV_SIZES
+from simbatch.deployment.kv_layout import kv_layout
 from simbatch.errors import UsageError
 
 GIB = 2**30
-
-ACTIVATION_ERROR_GIB = 0.3
-NON_TORCH_ERROR_GIB = 0.25
-GRAPH_ERROR_GIB = 0.3
-GRAPH_ERROR_OF_EXPERTS_GIB = 0.65
-"""The largest errors of the estimates, rounded up, against 23 start-up logs of vLLM 0.17 and 0.19 on one to four H100.
-
-Releases before 0.17 needed up to 5 GiB more for activations; other cards have not been compared."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """An estimate, and between what it lies."""
-
-    low: float
-    value: float
-    high: float
-
-    def through(self, count: Callable[[float], float]) -> Range:
-        """The range of a function that does not fall as its argument grows."""
-        return Range(count(self.low), count(self.value), count(self.high))
+MEASURED = ("weights_gib", "activation_gib", "non_torch_gib", "graph_gib")
+"""Terms that an engine prints when it starts, and that may be given instead of estimated."""
 
 
 class Capacity:
     """What fits on *deployment* for sequences of *length_tokens*. Shows itself as the formula with its terms."""
 
-    def __init__(self, deployment: Deployment, length_tokens: int) -> None:
+    def __init__(
+        self, deployment: Deployment, length_tokens: int, measured: Mapping[str, float | None] | None = None
+    ) -> None:
         self.deployment = deployment
         self.length_tokens = length_tokens
-        self.is_given = bool({"num_gpu_blocks", "kv_tokens"} & deployment.given.keys())
+        self.measured = {name: value for name, value in (measured or {}).items() if value is not None}
+        """Terms that an engine printed, GiB."""
+        self.is_given = bool(KV_SIZES & deployment.given.keys())
         """Did the user say how large the KV cache is?"""
+        self.layout = kv_layout(deployment.shape)
 
     # -- one GPU's memory, in GiB of 2^30 bytes --------------------------------------------------
 
     @property
     def weights_gib(self) -> float:
-        return self.deployment.memory.weights_bytes / GIB
+        return self.measured.get("weights_gib", self.deployment.memory.weights_bytes / GIB)
 
     @property
     def activation_gib(self) -> Range:
-        return _about(self.deployment.memory.activation_bytes, ACTIVATION_ERROR_GIB)
+        return self._term("activation_gib", self.deployment.memory.activation_bytes, ACTIVATION_ERROR_GIB)
 
     @property
     def non_torch_gib(self) -> Range:
-        return _about(self.deployment.memory.non_torch_bytes, NON_TORCH_ERROR_GIB)
+        return self._term("non_torch_gib", self.deployment.memory.non_torch_bytes, NON_TORCH_ERROR_GIB)
 
     @property
     def graph_gib(self) -> Range:
-        experts = self.deployment.shape.experts
-        return _about(self.deployment.memory.graph_bytes, GRAPH_ERROR_OF_EXPERTS_GIB if experts else GRAPH_ERROR_GIB)
+        error_gib = GRAPH_ERROR_OF_EXPERTS_GIB if self.deployment.shape.experts else GRAPH_ERROR_GIB
+        return self._term("graph_gib", self.deployment.memory.graph_bytes, error_gib)
+
+    def _term(self, name: str, estimate_bytes: int, error_gib: float) -> Range:
+        return exactly(self.measured[name]) if name in self.measured else about(estimate_bytes, error_gib)
+
+    @property
+    def takes_graphs_off(self) -> bool:
+        """Does this release make the KV cache smaller for CUDA graphs? Others let them take what the share leaves."""
+        return self.deployment.memory.takes_graphs_off
 
     @property
     def kv_gib(self) -> Range:
         """What the other terms leave of the engine's share; where it was given, that."""
         here = self.deployment
         if self.is_given:
-            return _exactly(self.kv_tokens.value * here.kv_bytes_per_token_per_gpu / GIB)
-        value = here.memory.kv_cache_bytes / GIB
-        estimates = (self.activation_gib, self.non_torch_gib, self.graph_gib)
-        most = value + sum(term.value - term.low for term in estimates)
-        return Range(max(0.0, value - sum(term.high - term.value for term in estimates)), value, most)
+            size_bytes = here.kv_cache_memory_bytes
+            return exactly((size_bytes or self.kv_tokens.value * here.kv_bytes_per_token_per_gpu) / GIB)
+        terms = [self.activation_gib, self.non_torch_gib, *([self.graph_gib] if self.takes_graphs_off else [])]
+        left = here.memory.budget_bytes / GIB - self.weights_gib
+        return Range(
+            max(0.0, left - sum(term.high for term in terms)),
+            max(0.0, left - sum(term.value for term in terms)),
+            left - sum(term.low for term in terms),
+        )
 
     # -- tokens and sequences --------------------------------------------------------------------
 
     @property
     def block_bytes(self) -> int:
-        """One KV block on one GPU, all layers."""
-        return self.deployment.block_size * self.deployment.kv_bytes_per_token_per_gpu
+        """One KV block on one GPU: all layers, or those of one group where layers differ."""
+        here, layout = self.deployment, self.layout
+        every = here.block_size * here.kv_bytes_per_token_per_gpu
+        return every * layout.layers_per_group // here.shape.kv_layers if layout.is_hybrid else every
 
     @property
     def num_gpu_blocks(self) -> Range:
         """KV blocks as vLLM counts them: one is the null block, which holds nothing."""
-        value = self.deployment.num_gpu_blocks or 0
-        if self.is_given:
-            return _exactly(value)
-        low, high = (math.floor(gib * GIB / self.block_bytes) for gib in (self.kv_gib.low, self.kv_gib.high))
-        return Range(low, value, high)
+        here = self.deployment
+        if self.is_given and not (self.layout.is_hybrid and here.kv_cache_memory_bytes):
+            return exactly(here.num_gpu_blocks or 0)
+        return self.kv_gib.through(lambda gib: math.floor(gib * GIB / self.block_bytes + 1e-6))
 
     @property
     def kv_tokens(self) -> Range:
-        """What vLLM prints as the size of its KV cache: all blocks. A number of tokens that was given is kept."""
+        """What vLLM prints as the size of its KV cache: all blocks. A number of tokens that was given is kept.
+
+        Where layers differ, every token takes a block of each group.
+        """
         here = self.deployment
         if "kv_tokens" in here.given:
-            return _exactly(here.kv_tokens or 0)
-        return self.num_gpu_blocks.through(lambda blocks: blocks * here.block_size)
+            return exactly(here.kv_tokens or 0)
+        groups = 1 if self._counts_whole_blocks else self.layout.groups
+        return self.num_gpu_blocks.through(lambda blocks: int(blocks) // groups * here.block_size)
+
+    @property
+    def _counts_whole_blocks(self) -> bool:
+        """Are the blocks those of the simulator, which holds all layers in each? So are those given as a number."""
+        return self.is_given and not self.deployment.kv_cache_memory_bytes
 
     @property
     def max_concurrency(self) -> Range:
@@ -120,7 +140,11 @@ class Capacity:
         return self.num_gpu_blocks.through(lambda blocks: max(0, int(blocks) - 1) // each)
 
     def blocks_of(self, tokens: int) -> int:
-        return -(-tokens // self.deployment.block_size)
+        """Blocks that one sequence of *tokens* holds at most; where layers differ, those of all groups."""
+        here = self.deployment
+        if self._counts_whole_blocks:
+            return -(-tokens // here.block_size)
+        return self.layout.pages_of(tokens, here.block_size, here.limits.max_num_batched_tokens)
 
     # -- the label, and operations for each byte -------------------------------------------------
 
@@ -175,6 +199,11 @@ class Capacity:
             own.append(f"{self.length_tokens:,} tokens exceed max_model_len, {longest:,}: vLLM would refuse them")
         if self.sequences.value > most:
             own.append(f"{self.sequences.value:,} sequences fit, but max_num_seqs lets {most:,} of them run at once")
+        if self.layout.is_hybrid:
+            own.append(
+                f"{here.shape.local_layers} of {here.shape.kv_layers} layers look back {self.layout.window_tokens:,} "
+                f"tokens only: blocks and concurrency are those of vLLM's {self.layout.groups} groups of layers"
+            )
         gpus, kv_heads = here.tensor_parallel_size, here.shape.kv_heads
         if here.shape.latent is not None and gpus > 1:
             own.append(f"each of the {gpus} GPUs keeps the whole KV cache: a latent is not divided")
@@ -214,11 +243,20 @@ class Capacity:
         return f'<pre style="max-height: 80vh; overflow: auto; line-height: 1.2">{escape(repr(self))}</pre>'
 
 
-def capacity(deployment: Deployment | None = None, *, length_tokens: int | None = None) -> Capacity:
+def capacity(
+    deployment: Deployment | None = None,
+    *,
+    length_tokens: int | None = None,
+    weights_gib: float | None = None,
+    activation_gib: float | None = None,
+    non_torch_gib: float | None = None,
+    graph_gib: float | None = None,
+) -> Capacity:
     """What fits on *deployment* (by default the default one), for sequences of *length_tokens*.
 
-    The length counts prompt and output and is `max_model_len` unless given. Raises UsageError for a
-    length below 1.
+    The length counts prompt and output and is `max_model_len` unless given. The GiB are those of one
+    GPU as an engine printed them; what is not given is estimated. Raises UsageError for a length below 1,
+    and for GiB below 0.
 
     >>> [way.sequences for way in capacity(Deployment("llama-13b", gpu="h100")).divisions]
     [31, 32, 28]
@@ -227,13 +265,11 @@ def capacity(deployment: Deployment | None = None, *, length_tokens: int | None 
     length = here.max_model_len if length_tokens is None else length_tokens
     if not isinstance(length, int) or isinstance(length, bool) or length < 1:
         raise UsageError(f"length_tokens is {length!r}. Give a whole number of tokens, at least 1.")
-    return Capacity(here, length)
-
-
-def _about(estimate_bytes: int, error_gib: float) -> Range:
-    value = estimate_bytes / GIB
-    return Range(max(0.0, value - error_gib), value, value + error_gib)
-
-
-def _exactly(value: float) -> Range:
-    return Range(value, value, value)
+    measured = {
+        name: None if value is None else real(name, value, "GiB")
+        for name, value in zip(MEASURED, (weights_gib, activation_gib, non_torch_gib, graph_gib), strict=True)
+    }
+    for name, value in measured.items():
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"{name} is {value:g}. Give what the engine printed, GiB of one GPU, 0 or more.")
+    return Capacity(here, length, measured)

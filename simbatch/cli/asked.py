@@ -67,12 +67,18 @@ def make_trace(asked: Asked) -> Trace:
     return trace if asked["n"] is None else trace.with_samples(asked["n"])
 
 
-def make_deployment(asked: Asked) -> Deployment:
-    """The model on its GPUs, with every flag that a deployment knows."""
-    from simbatch.deployment import Deployment
+def deployment_arguments(asked: Asked) -> dict[str, Any]:
+    """Every flag that a deployment knows."""
     from simbatch.options import DEPLOYMENT_OPTIONS
 
-    return Deployment(**given(asked, DEPLOYMENT_OPTIONS))
+    return given(asked, DEPLOYMENT_OPTIONS)
+
+
+def make_deployment(asked: Asked) -> Deployment:
+    """The model on its GPUs."""
+    from simbatch.deployment import Deployment
+
+    return Deployment(**deployment_arguments(asked))
 
 
 def engine_options(asked: Asked) -> dict[str, Any]:

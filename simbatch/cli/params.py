@@ -11,7 +11,7 @@ from fractions import Fraction
 import click
 
 from simbatch.errors import SimbatchError
-from simbatch.units import parse_duration_s
+from simbatch.units import parse_duration_s, parse_memory_bytes
 
 _SCALES = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 _COUNT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)([kKmM]?)")
@@ -21,6 +21,16 @@ def duration(text: str) -> float:
     """Seconds from ``500ms`` or ``2s``; a bare number is an error, not a guess."""
     try:
         return parse_duration_s(text)
+    except SimbatchError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def memory(text: str) -> int:
+    """Bytes from ``24GiB`` or ``80GB``; a bare number is bytes, as vLLM takes it."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        return parse_memory_bytes(text)
     except SimbatchError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -20,6 +20,7 @@ _LEAST = {
     "max_num_seqs": 1,
     "num_gpu_blocks": 2,
     "kv_tokens": 1,
+    "kv_cache_memory_bytes": 1,
 }
 """Smallest value of each whole number. Of the blocks one is the null block."""
 _TEXTS = ("dtype", "kv_cache_dtype")
@@ -40,18 +41,22 @@ def checked_arguments(given: dict[str, Any]) -> dict[str, Any]:
     for name, least in _LEAST.items():
         if given[name] is not None:
             found[name] = whole(name, given[name], least, MOST_BLOCK_TOKENS if name == "block_size" else MOST)
-    found["gpu_memory_utilization"] = share = real("gpu_memory_utilization", given["gpu_memory_utilization"])
-    if not 0 < share <= 1:
-        raise UsageError(
-            f"gpu_memory_utilization is {share}, but it is a share of the card's memory. "
-            "Give a number above 0 and at most 1."
-        )
+    if given["gpu_memory_utilization"] is not None:
+        found["gpu_memory_utilization"] = share = real("gpu_memory_utilization", given["gpu_memory_utilization"])
+        if not 0 < share <= 1:
+            raise UsageError(
+                f"gpu_memory_utilization is {share}, but it is a share of the card's memory. "
+                "Give a number above 0 and at most 1."
+            )
+    if given["vllm_version"] is not None:
+        text("vllm_version", given["vllm_version"])
     if given["price_usd_per_hour"] is not None:
         found["price_usd_per_hour"] = price = real("price_usd_per_hour", given["price_usd_per_hour"], "dollars")
         if not 0 <= price < math.inf:
             raise UsageError(f"price_usd_per_hour is {price}. Give dollars per GPU and hour.")
+    sizes = [name for name in ("num_gpu_blocks", "kv_tokens", "kv_cache_memory_bytes") if given[name] is not None]
+    if len(sizes) > 1:
+        raise UsageError(f"{' and '.join(sizes)} both say how large the KV cache is. Give one of them.")
     if given["num_gpu_blocks"] is not None:
-        if given["kv_tokens"] is not None:
-            raise UsageError("num_gpu_blocks and kv_tokens both say how large the KV cache is. Give one of them.")
         whole("num_gpu_blocks * block_size", found["num_gpu_blocks"] * found["block_size"])
     return found

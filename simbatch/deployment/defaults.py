@@ -19,8 +19,10 @@ class EngineLimits:
     max_num_seqs: int
 
 
-def default_limits(gpu: GPU) -> EngineLimits:
-    """What the API server takes on *gpu* when nothing is set and nothing limits it."""
+def default_limits(gpu: GPU, small: bool = False) -> EngineLimits:
+    """What the API server takes on *gpu* when nothing is set and nothing limits it; *small*: before 0.9."""
+    if small:
+        return EngineLimits(2048, 256)
     if gpu.memory_bytes >= 160 * GIB:
         return EngineLimits(16384, 1024)
     if gpu.memory_bytes >= 70 * GIB and not gpu.name.startswith("A100"):
@@ -35,12 +37,13 @@ def engine_limits(
     max_num_batched_tokens: int | None = None,
     max_num_seqs: int | None = None,
     enable_chunked_prefill: bool = True,
+    small: bool = False,
 ) -> EngineLimits:
     """The limits in force: what was set, else the defaults fitted to each other as vLLM does.
 
     Raises UsageError for fewer tokens than sequences.
     """
-    usual = default_limits(gpu)
+    usual = default_limits(gpu, small)
     tokens = max_num_batched_tokens
     if tokens is None:
         tokens = usual.max_num_batched_tokens

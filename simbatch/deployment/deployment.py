@@ -15,11 +15,19 @@ from typing import Any
 from simbatch.deployment.arguments import checked_arguments
 from simbatch.deployment.catalogue import find_model
 from simbatch.deployment.defaults import BLOCK_SIZE, EngineLimits, engine_limits
-from simbatch.deployment.fitting import refuse_what_does_not_fit, usable_length
+from simbatch.deployment.fitting import UNKNOWN_CONTEXT_TOKENS, refuse_what_does_not_fit, usable_length
 from simbatch.deployment.gpu import GIB, GPU, find_gpu
 from simbatch.deployment.hf_config import is_model_folder, read_model_folder
 from simbatch.deployment.memory_budget import MemoryBudget, memory_budget
 from simbatch.deployment.model import ModelShape
+from simbatch.deployment.releases import (
+    MOST_WHOLE_TOKENS,
+    NEWEST,
+    MemoryRules,
+    about_release,
+    find_release,
+    memory_rules,
+)
 from simbatch.deployment.weights import (
     WeightBytes,
     WeightFormat,
@@ -31,6 +39,11 @@ from simbatch.deployment.weights import (
 )
 from simbatch.errors import UsageError
 
+_NEWER = ("vllm_version", "kv_cache_memory_bytes")
+"""Arguments described only where they were given: results saved without them stay as they were."""
+KV_SIZES = frozenset({"num_gpu_blocks", "kv_tokens", "kv_cache_memory_bytes"})
+"""Arguments that say how large the KV cache is."""
+
 
 @dataclass(frozen=True, repr=False)
 class Deployment:
@@ -38,8 +51,9 @@ class Deployment:
 
     *model* is a known name, a folder with a Hugging Face config.json, or a `ModelShape`. What is
     None takes vLLM's default. KV memory is derived from *gpu_memory_utilization* unless
-    *num_gpu_blocks* (as vLLM counts them: one is the null block) or *kv_tokens* (usable tokens,
-    exactly) says what it is. Raises UsageError for unknown names and for what cannot run.
+    *num_gpu_blocks* (as vLLM counts them: one is the null block), *kv_tokens* (usable tokens,
+    exactly) or *kv_cache_memory_bytes* (of each GPU) says what it is. *vllm_version* is the release
+    whose memory accounting holds. Raises UsageError for unknown names and for what cannot run.
 
     >>> Deployment("llama-3.1-8b", gpu="h100").kv_bytes_per_token
     131072
@@ -51,7 +65,7 @@ class Deployment:
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
-    gpu_memory_utilization: float = 0.92
+    gpu_memory_utilization: float | None = None
     block_size: int = BLOCK_SIZE
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
@@ -61,12 +75,15 @@ class Deployment:
     kv_tokens: int | None = None
     price_usd_per_hour: float | None = None
     """Per GPU."""
+    vllm_version: str | None = None
+    kv_cache_memory_bytes: int | None = None
 
     shape: ModelShape = field(init=False, compare=False)
     card: GPU = field(init=False, compare=False)
     given: dict[str, Any] = field(init=False, compare=False)
     """The arguments as they were given, defaults left out: ``Deployment(**given)`` repeats it."""
     limits: EngineLimits = field(init=False, compare=False)
+    rules: MemoryRules = field(init=False, compare=False)
     warnings: tuple[str, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,28 +91,34 @@ class Deployment:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init and getattr(self, f.name) != f.default}
         shape = self.model if isinstance(self.model, ModelShape) else _find_shape(self.model)
         card = self.gpu if isinstance(self.gpu, GPU) else find_gpu(self.gpu)
-        self._set(given=given, shape=shape, card=card)
+        release = NEWEST if self.vllm_version is None else find_release(self.vllm_version)
+        rules = memory_rules(release)
+        self._set(given=given, shape=shape, card=card, rules=rules)
+        if self.gpu_memory_utilization is None:
+            self._set(gpu_memory_utilization=rules.default_utilization)
         self._check()
         self._set(dtype=resolve_dtype(self.dtype, shape.dtype if card.has_bf16 else "float16"))
         if self.dtype == "bfloat16" and not card.has_bf16:
             raise UsageError(f"{card.name} has no bfloat16. Use dtype float16.")
-        longest = self.max_model_len or shape.max_model_len or 8192
+        longest = self.max_model_len or shape.max_model_len or UNKNOWN_CONTEXT_TOKENS
         self._set(
             limits=engine_limits(
                 card,
                 longest,
                 max_num_batched_tokens=self.max_num_batched_tokens,
                 max_num_seqs=self.max_num_seqs,
-                enable_chunked_prefill=self.enable_chunked_prefill,
+                enable_chunked_prefill=self.enable_chunked_prefill
+                and not (rules.whole_prompts and longest <= MOST_WHOLE_TOKENS),
+                small=rules.small_defaults,
             )
         )
-        memory_given = self.num_gpu_blocks is not None or self.kv_tokens is not None
-        notes = [f"{shape.name}: {note}" for note in shape.notes]
+        memory_given = bool(KV_SIZES & given.keys())
+        notes = [f"{shape.name}: {note}" for note in shape.notes] + about_release(release)
         notes += refuse_what_does_not_fit(self, memory_given)
         if self.kv_tokens is None:
             if self.num_gpu_blocks is None:
                 block_bytes = self.block_size * self.kv_bytes_per_token_per_gpu
-                self._set(num_gpu_blocks=self.memory.kv_cache_bytes // block_bytes)
+                self._set(num_gpu_blocks=(self.kv_cache_memory_bytes or self.memory.kv_cache_bytes) // block_bytes)
             self._set(kv_tokens=((self.num_gpu_blocks or 1) - 1) * self.block_size)
         else:
             self._set(num_gpu_blocks=self.kv_tokens // self.block_size + 1)
@@ -157,13 +180,19 @@ class Deployment:
         return memory_budget(
             self.shape,
             total_bytes=self.card.memory_bytes,
-            gpu_memory_utilization=self.gpu_memory_utilization,
+            gpu_memory_utilization=self.engine_share,
             weights_bytes=self.weights_bytes_per_gpu,
             element_bytes=dtype_bytes(self.dtype),
             tensor_parallel_size=self.tensor_parallel_size,
             max_num_batched_tokens=self.limits.max_num_batched_tokens,
             max_num_seqs=self.limits.max_num_seqs,
+            rules=self.rules,
         )
+
+    @property
+    def engine_share(self) -> float:
+        """Share of a GPU's memory for the engine: *gpu_memory_utilization*, by default that of the release."""
+        return self.rules.default_utilization if self.gpu_memory_utilization is None else self.gpu_memory_utilization
 
     @property
     def kv_cache_bytes_per_gpu(self) -> int:
@@ -208,7 +237,9 @@ class Deployment:
         own = {
             f.name: getattr(self, f.name)
             for f in fields(self)
-            if f.init and f.name not in ("model", "gpu", "quantization", "max_num_batched_tokens", "max_num_seqs")
+            if f.init
+            and f.name not in ("model", "gpu", "quantization", "max_num_batched_tokens", "max_num_seqs")
+            and not (f.name in _NEWER and getattr(self, f.name) is None)
         }
         return {
             "model": self.shape.name,

@@ -29,7 +29,7 @@ def refuse_what_does_not_fit(deployment: Deployment, memory_given: bool) -> list
     what = (
         f"{deployment.shape.name} needs {memory.weights_bytes / GIB:.1f} GiB of weights and "
         f"{memory.reserve_bytes / GIB:.1f} GiB besides on each GPU, but {deployment.card.name} gives "
-        f"{memory.budget_bytes / GIB:.1f} GiB at gpu_memory_utilization {deployment.gpu_memory_utilization}: "
+        f"{memory.budget_bytes / GIB:.1f} GiB at gpu_memory_utilization {deployment.engine_share:g}: "
         f"{missing_bytes / GIB:.1f} GiB too much"
     )
     if memory_given:
@@ -39,7 +39,7 @@ def refuse_what_does_not_fit(deployment: Deployment, memory_given: bool) -> list
 
 def _remedy(deployment: Deployment) -> str:
     """What would fit: first what was asked for beyond vLLM's defaults, then more GPUs."""
-    usual = default_limits(deployment.card)
+    usual = default_limits(deployment.card, deployment.rules.small_defaults)
     defaults = {
         "max_num_batched_tokens": usual.max_num_batched_tokens,
         "block_size": BLOCK_SIZE,
@@ -75,12 +75,13 @@ def _fits(
     memory = memory_budget(
         shape,
         total_bytes=card.memory_bytes,
-        gpu_memory_utilization=deployment.gpu_memory_utilization,
+        gpu_memory_utilization=deployment.engine_share,
         weights_bytes=round(weights.total),
         element_bytes=dtype_bytes(deployment.dtype),
         tensor_parallel_size=gpus,
         max_num_batched_tokens=tokens,
         max_num_seqs=sequences,
+        rules=deployment.rules,
     )
     token_bytes = shape.kv_elements_per_token(gpus) * deployment.kv_element_bytes
     return memory.kv_cache_bytes >= 2 * (block_size or deployment.block_size) * token_bytes

@@ -14,7 +14,8 @@ from simbatch.show.text import line, paragraphs, percent
 from simbatch.units import show_number
 
 if TYPE_CHECKING:
-    from simbatch.answers.capacity import Capacity, Range
+    from simbatch.answers.capacity import Capacity
+    from simbatch.answers.estimates import Range
 
 GB, GIB = 10**9, 2**30
 
@@ -65,11 +66,11 @@ def _by_label(found: Capacity) -> Iterator[Row]:
 
 def _memory(found: Capacity) -> Iterator[Row]:
     here, memory = found.deployment, found.deployment.memory
-    share = f"x gpu_memory_utilization {here.gpu_memory_utilization:g}"
+    share = f"x gpu_memory_utilization {here.engine_share:g}"
     yield "What vLLM gets, in GiB" + (" on each GPU" if here.tensor_parallel_size > 1 else ""), "", ""
     yield "  memory that a process sees", f"{memory.total_bytes / GIB:.2f}", f"{memory.total_bytes / GB:.2f} GB"
     yield "  share for the engine", f"{memory.budget_bytes / GIB:.2f}", share
-    yield "  - weights", f"{found.weights_gib:.2f}", ""
+    yield "  - weights", f"{found.weights_gib:.2f}", "as given" if "weights_gib" in found.measured else ""
     if found.is_given:
         left_gib = memory.budget_bytes / GIB - found.weights_gib - found.kv_gib.value
         yield "  - KV cache", f"{found.kv_gib.value:.2f}", "as given"
@@ -77,13 +78,19 @@ def _memory(found: Capacity) -> Iterator[Row]:
         return
     yield "  - activations", *_estimate(found.activation_gib)
     yield "  - outside of torch", *_estimate(found.non_torch_gib)
-    yield "  - CUDA graphs", *_estimate(found.graph_gib)
+    if found.takes_graphs_off:
+        yield "  - CUDA graphs", *_estimate(found.graph_gib)
     yield "  = KV cache", *_estimate(found.kv_gib)
+    if not found.takes_graphs_off:
+        version = found.deployment.vllm_version
+        yield "  CUDA graphs", _estimate(found.graph_gib)[0], f"beside the share in vLLM {version}: they must fit too"
 
 
 def _counts(found: Capacity) -> Iterator[Row]:
     here = found.deployment
     block = f"{here.block_size} tokens, {found.block_bytes:,} bytes each; one is the null block"
+    if found.layout.is_hybrid:
+        block = f"{here.block_size} tokens in 1 of {found.layout.groups} groups of layers, {found.block_bytes:,} bytes"
     yield "KV blocks", f"{found.num_gpu_blocks.value:,}", block
     yield "KV tokens", f"{found.kv_tokens.value:,}", _spread(found.kv_tokens)
     yield "maximum concurrency", f"{found.max_concurrency.value:.2f}", f"x max_model_len, {here.max_model_len:,} tokens"
@@ -114,7 +121,8 @@ def _arithmetic(found: Capacity) -> Iterator[Row]:
 
 
 def _estimate(term: Range) -> tuple[str, str]:
-    return f"{term.value:.2f}", f"estimated, {term.low:.2f} to {term.high:.2f}"
+    known = term.low == term.high
+    return f"{term.value:.2f}", "as given" if known else f"estimated, {term.low:.2f} to {term.high:.2f}"
 
 
 def _spread(counted: Range) -> str:
