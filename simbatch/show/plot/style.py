@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,8 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
 }
 
-Plot = TypeVar("Plot", bound=Callable[..., Any])
 
-
-def styled(plot: Plot) -> Plot:
+def styled(plot: Callable[..., None]) -> Callable[..., Axes]:
     """Run *plot* in our style, on the axis given or on one of its own; nothing global changes."""
 
     @wraps(plot)
@@ -56,7 +54,7 @@ def styled(plot: Plot) -> Plot:
             plot(data, ax, **options)
         return ax
 
-    return drawn  # type: ignore[return-value]
+    return drawn
 
 
 def by_name(data: Result | Mapping[str, Result] | Any) -> dict[str, Result]:
