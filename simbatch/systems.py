@@ -90,7 +90,7 @@ SYSTEMS = {
         ),
         System(
             "vllm",
-            "vLLM V1: one token budget, chunked prefill, blocks on demand, the newest preempted",
+            "vLLM of today (V1): one token budget, prompts in chunks, prefix cache, planned a batch ahead",
             scheduler="vllm",
             memory="paged",
             options={"enable_prefix_caching": True, "async_scheduling": True},
