@@ -172,6 +172,7 @@ def test_describe_says_what_a_result_rests_on() -> None:
     assert len(sha256) == 64
     assert described == {
         "name": "small",
+        "format": "simbatch",
         "rule": None,
         "rows": 2,
         "dropped": 0,

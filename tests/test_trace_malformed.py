@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simbatch.errors import UsageError
-from simbatch.trace import Trace, container
+from simbatch.trace import Trace, bundled_traces, container
 
 HEAD = "arrival_s,prompt_tokens,output_tokens\n"
 WHOLE = HEAD + "0.5,10,1\n1,20,2\n2.25,30,3\n"
@@ -303,8 +303,10 @@ def test_names_that_are_neither_bundled_nor_files(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     for name, message in {
-        "sharegtp": "unknown trace 'sharegtp'. Did you mean sharegpt? The path of a csv or jsonl file is accepted too.",
-        "xyz": "unknown trace 'xyz'. Known: sharegpt. The path of a csv or jsonl file is accepted too.",
+        "sharegtp": "unknown trace 'sharegtp'. Did you mean sharegpt or sharegpt-sessions? "
+        "The path of a csv or jsonl file is accepted too.",
+        "xyz": f"unknown trace 'xyz'. Known: {', '.join(bundled_traces())}. "
+        "The path of a csv or jsonl file is accepted too.",
         "data/xyz.csv": "data/xyz.csv: no such file. Give the path of a csv or jsonl file.",
         "folder": "folder is a folder. Give the path of a csv or jsonl file in it.",
     }.items():

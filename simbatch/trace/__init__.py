@@ -4,7 +4,8 @@
 ones by name through `bundled`; arrival processes live in `arrivals`.
 """
 
-from simbatch.trace.bundled import bundled_traces, list_traces
+from simbatch.trace.bundled import bundled_traces
+from simbatch.trace.load import list_traces
 from simbatch.trace.trace import Trace
 
 __all__ = ["Trace", "bundled_traces", "list_traces"]

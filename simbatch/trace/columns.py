@@ -172,7 +172,9 @@ def write_cells(column: Column, values: Iterable[Any]) -> list[str]:
 
 def freeze(value: Any) -> Any:
     """Nested lists as nested tuples, so that a trace cannot change."""
-    return tuple(freeze(item) for item in value) if isinstance(value, list | tuple) else value
+    if type(value) is not list and not isinstance(value, tuple):
+        return value
+    return tuple([freeze(item) if isinstance(item, list | tuple) else item for item in value])
 
 
 def _number(column: Column, cell: str) -> Decimal | None:
@@ -231,7 +233,10 @@ def _list(column: Column, cell: str) -> Any:
     if not cell.strip():
         return None
     try:
-        value = freeze(json.loads(cell, parse_constant=_refuse))
+        value = json.loads(cell, parse_constant=_refuse)
+        # Segments, of which a trace has many, in one go: a list of lists with nothing in them that opens another.
+        flat = bool(value) and isinstance(value, list) and cell.count("[") == 1 + len(value)
+        value = tuple(map(tuple, value)) if flat and set(map(type, value)) == {list} else freeze(value)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, tuple):

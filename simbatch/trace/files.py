@@ -20,8 +20,6 @@ from simbatch.errors import UsageError, unknown
 from simbatch.trace.clock import NUMBER, UNITS, Clock
 from simbatch.trace.columns import COLUMNS, BadCell, Ints, read_cells, scale_ps
 from simbatch.trace.container import read_content
-from simbatch.trace.formats import OURS
-from simbatch.trace.formats.servegen import CLIENT
 from simbatch.trace.header import match_columns
 from simbatch.trace.identity import misfit
 from simbatch.trace.order import (
@@ -33,7 +31,6 @@ from simbatch.trace.order import (
     unwrap,
 )
 from simbatch.trace.rows import Chunk, Source
-from simbatch.trace.select import figure
 from simbatch.trace.source import open_rows
 from simbatch.trace.table import NO_TIME, Table, rows_text
 from simbatch.trace.write import TRANSFORM
@@ -52,6 +49,8 @@ class Options:
     hash_block_tokens: int | None = None
     columns: Mapping[str, str] | None = None
     seed: int = 0
+    only: frozenset[str] | None = None
+    """Columns to read, where not all of them are needed."""
 
 
 def read_table(path: Path, options: Options) -> Table:
@@ -61,6 +60,8 @@ def read_table(path: Path, options: Options) -> Table:
     if content.broken and not source.header:
         raise UsageError(f"{content.name} breaks off before its first row. Fetch or make the file again.")
     places, ignored = match_columns(source.header, source.where, options.columns, source.format)
+    if options.only is not None:
+        places = {name: place for name, place in places.items() if name in options.only}
     reader = _Reader(source, places, options)
     table = reader.table
     table.ignored = ignored
@@ -209,16 +210,6 @@ def _extend(column: array[int], values: Ints | list[int]) -> None:
         column.frombytes(values.tobytes())
     else:
         column.extend(values)
-
-
-def load_call(format: str, how: Mapping[str, Any]) -> list[str]:
-    """The call that repeats how a file was read, for a trace's transforms; empty where nothing was out of the way."""
-    used = [f"format={format}"] if format != OURS.name else []
-    if format == CLIENT.name:
-        used += [f"seed={how['seed']}"]
-    used += [f"{name}={value}" for name, value in how.items() if value and name not in ("time_scale", "seed")]
-    used += [f"time_scale={figure(how['time_scale'])}"] if how["time_scale"] != 1 else []
-    return [f"load({', '.join(used)})"] if used else []
 
 
 def _unit(asked: str | None, otherwise: str) -> str:

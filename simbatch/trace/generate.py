@@ -16,6 +16,7 @@ from simbatch.trace.columns import MAX_TOKENS, Ints
 from simbatch.trace.draws import generator
 from simbatch.trace.identity import Segment, own
 from simbatch.trace.lengths import Fixed, Lengths
+from simbatch.trace.redraw import redrawable
 from simbatch.trace.specs import parse_arrivals, parse_lengths
 from simbatch.trace.trace import Trace
 from simbatch.units import PS_PER_S
@@ -23,6 +24,7 @@ from simbatch.units import PS_PER_S
 _ONE_TURN = Fixed(1)
 
 
+@redrawable
 def generate(
     requests: int,
     prompt: Lengths | str | None = None,
@@ -61,7 +63,7 @@ def generate(
         raise UsageError(f"{requests} requests were asked for, but a trace has at least 1. Ask for more.")
     new, outputs = _lengths(requests, prompt, output, lengths_of, seed)
     groups, shared = _prefixes(requests, prefix_groups, prefix, zipf, seed)
-    turns = parse_lengths(turns) if isinstance(turns, str) else turns
+    asked, turns = turns, parse_lengths(turns) if isinstance(turns, str) else turns
     columns: dict[str, Any] = {"output_tokens": outputs}
     if turns == _ONE_TURN:
         columns["prompt_tokens"] = new + shared
@@ -85,7 +87,7 @@ def generate(
         "prefix_groups": prefix_groups,
         "prefix": prefix,
         "zipf": zipf,
-        "turns": None if turns == _ONE_TURN else turns,
+        "turns": None if turns == _ONE_TURN else asked,
         "think_s": think_s,
         "seed": seed,
     }

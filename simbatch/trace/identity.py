@@ -99,16 +99,18 @@ def _misfit_of_hashes(hashes: Sequence[Any], block: int, prompt_tokens: int) -> 
 
 
 def _misfit_of_segments(segments: Sequence[Any], prompt_tokens: int) -> str:
-    for segment in segments:
-        if not (
-            isinstance(segment, tuple)
-            and len(segment) == 3
-            and isinstance(segment[0], str)
-            and all(type(value) is int for value in segment[1:])
-            and segment[1] >= 0
-            and segment[2] >= 1
-        ):
-            shown = list(segment) if isinstance(segment, tuple) else segment
-            return f"segments holds {shown!r}, but [stream, start, length] such as ['p',0,16] is expected"
-    total = sum(length for _, _, length in segments)
-    return "" if total == prompt_tokens else f"segments cover {total} tokens, but the prompt has {prompt_tokens}"
+    odd = next((segment for segment in segments if not isinstance(segment, tuple) or len(segment) != 3), None)
+    if odd is None:
+        streams, starts, lengths = zip(*segments, strict=True)
+        fits = set(map(type, streams)) == {str} and set(map(type, (*starts, *lengths))) == {int}
+        if fits and min(starts) >= 0 and min(lengths) >= 1:
+            tokens = sum(lengths)
+            wrong = tokens != prompt_tokens
+            return f"segments cover {tokens} tokens, but the prompt has {prompt_tokens}" if wrong else ""
+        odd = next(segment for segment in segments if not _is_segment(*segment))
+    shown = list(odd) if isinstance(odd, tuple) else odd
+    return f"segments holds {shown!r}, but [stream, start, length] such as ['p',0,16] is expected"
+
+
+def _is_segment(stream: Any, start: Any, length: Any) -> bool:
+    return type(stream) is str and type(start) is int and type(length) is int and start >= 0 and length >= 1

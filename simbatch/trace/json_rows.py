@@ -81,7 +81,7 @@ class RunSource(Source):
         if isinstance(found, str):
             raise UsageError(f"{self.where}: {found}. Give a file with both, of the same run.")
         self._requests = found
-        self.header = [name for name in RUN.columns.values() if any(name in row for row in found)]
+        self.header = [name for name in RUN.columns.values() if run.get(name)]
 
     def chunks(self) -> Iterator[Chunk]:
         for start in range(0, len(self._requests), CHUNK_ROWS):

@@ -51,7 +51,12 @@ def reordered(trace: Trace, order: list[int]) -> dict[str, Any]:
 
 
 def scaled(trace: Trace, factor: float) -> dict[str, Any]:
-    """Arrivals and think times of *trace*, times *factor*. Raises UsageError where the clock ends before."""
+    """Arrivals and think times of *trace*, times *factor*.
+
+    Raises UsageError where there are none, or the clock ends before.
+    """
+    if trace.arrival_ps is None and trace.think_ps is None:
+        raise UsageError(f"{trace.name} has no arrival times to scale. Give a rate instead, such as --rate 5.")
     changes: dict[str, Any] = {}
     for name in ("arrival_ps", "think_ps"):
         values = getattr(trace, name)

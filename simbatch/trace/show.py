@@ -27,6 +27,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     return {
         "name": trace.name,
         "sha256": trace.sha256,
+        "format": trace.format,
         "rule": trace.rule,
         "rows": len(trace),
         "dropped": trace.dropped,
@@ -51,9 +52,10 @@ def warnings(trace: Trace) -> tuple[str, ...]:
         )
     found += [f"{trace.name}: {note}." for note in trace.notes]
     span_s = _span_s(trace)
-    if span_s is not None and len(trace) > 1 and span_s >= _DAY_S and span_s / (len(trace) - 1) >= _SLOW_GAP_S:
+    gap_s = span_s / (len(trace) - 1) if span_s is not None and len(trace) > 1 else 0.0
+    if trace.format == "simbatch" and span_s is not None and span_s >= _DAY_S and gap_s >= _SLOW_GAP_S:
         found.append(
-            f"{trace.name}: arrivals span {span_s / _DAY_S:,.1f} days, one every {span_s / (len(trace) - 1):,.0f} s. "
+            f"{trace.name}: arrivals span {span_s / _DAY_S:,.1f} days, one every {gap_s:,.0f} s. "
             "If these are milliseconds, --time-scale 0.001 makes seconds of them."
         )
     return tuple(found)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simbatch.trace.chains import chains
 from simbatch.trace.columns import Ints
 from simbatch.trace.reuse import reused_tokens
 from simbatch.units import PS_PER_S
@@ -85,9 +84,9 @@ def sessions(trace: Trace) -> dict[str, Any] | None:
     if trace.session is None:
         return None
     labels = [label for label in trace.session if label]
-    first, _ = chains(trace.session, len(trace))
+    count = len(set(labels))
     think = None if trace.think_ps is None else float(trace.think_ps.mean()) / PS_PER_S
-    return {"count": len(set(labels)), "turns_mean": len(trace) / len(first), "think_s_mean": think}
+    return {"count": count, "turns_mean": len(labels) / count, "think_s_mean": think}
 
 
 def prefix(trace: Trace) -> dict[str, Any] | None:

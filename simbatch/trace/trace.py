@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +20,16 @@ from simbatch.request import Request
 from simbatch.trace import retime, select, show
 from simbatch.trace.arrivals import Arrivals, Renewal
 from simbatch.trace.build import checked, columns_of, fields_of, fingerprint, says_nothing
-from simbatch.trace.bundled import bundled_traces, trace_file
-from simbatch.trace.columns import ARRAYS, COLUMNS, NOT_GIVEN, Ints
+from simbatch.trace.columns import ARRAYS, COLUMNS, Ints
 from simbatch.trace.draws import generator
-from simbatch.trace.files import Options, load_call, read_table
 from simbatch.trace.identity import Segments, segments_of
+from simbatch.trace.load import read_fields
+from simbatch.trace.requests import requests_of
 from simbatch.trace.specs import parse_arrivals
 from simbatch.trace.write import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,8 +130,6 @@ class Trace:
 
         A bundled name wins over a file of that name, which is reached as ``./name``. Raises UsageError.
         """
-        path = trace_file(name_or_path)
-        select.check_factor(time_scale)
         how: dict[str, Any] = {
             "drop_bad": drop_bad,
             "sort": sort,
@@ -145,22 +140,7 @@ class Trace:
             "hash_block_tokens": hash_block_tokens,
             "seed": seed,
         }
-        table = read_table(path, Options(**how))
-        trace = cls(
-            **fields_of(table.columns),
-            name=str(name_or_path) if str(name_or_path) in bundled_traces() else table.name,
-            sha256=table.sha256,
-            provenance=table.provenance,
-            transforms=(*table.transforms, *load_call(table.format, how)),
-            dropped=table.dropped,
-            why_dropped=tuple((reason, len(lines), lines[0]) for reason, lines in table.why_dropped.items()),
-            format=table.format,
-            notes=tuple(table.notes),
-            ignored_columns=table.ignored,
-        )
-        if time_scale != 1:
-            trace._require_times()
-        return trace
+        return cls(**read_fields(name_or_path, how))
 
     @classmethod
     def from_columns(
@@ -213,7 +193,6 @@ class Trace:
     def time_scaled(self, factor: float) -> Trace:
         """Recorded gaps times *factor*: 2 is half the rate. The first one counts from time 0; think times scale too."""
         select.check_factor(factor)
-        self._require_times()
         return self._changed(f"time_scaled({select.figure(factor)})", **retime.scaled(self, factor))
 
     def with_origin(self) -> Trace:
@@ -257,24 +236,7 @@ class Trace:
 
     def requests(self, lo: int = 0, hi: int | None = None) -> Iterator[Request]:
         """The requests of rows *lo* to *hi* (not included), made as they are asked for."""
-        end = len(self) if hi is None else min(hi, len(self))
-        for start in range(lo, end, _CHUNK_ROWS):
-            rows = slice(start, min(start + _CHUNK_ROWS, end))
-            index = range(rows.start, rows.stop)
-            yield from map(
-                Request,
-                index,
-                map(str, index) if self.ids is None else self.ids[rows],
-                repeat(0) if self.arrival_ps is None else self.arrival_ps[rows].tolist(),
-                self.prompt_tokens[rows].tolist(),
-                self.output_tokens[rows].tolist(),
-                repeat(None)
-                if self.max_tokens is None
-                else [None if most == NOT_GIVEN else most for most in self.max_tokens[rows].tolist()],
-                repeat(0) if self.priority is None else self.priority[rows].tolist(),
-                map(self.segments, index) if self.prefix else repeat(None),
-                repeat(-1) if self.sample_of is None else self.sample_of[rows].tolist(),
-            )
+        return requests_of(self, lo, len(self) if hi is None else min(hi, len(self)))
 
     def segments(self, row: int) -> Segments | None:
         """Which tokens the prompt of *row* shares with whom; None: with nobody. See `simbatch.trace.identity`."""
@@ -320,7 +282,3 @@ class Trace:
 
     def _changed(self, call: str, **changes: Any) -> Trace:
         return replace(self, **changes, transforms=(*self.transforms, call))
-
-    def _require_times(self) -> None:
-        if self.arrival_ps is None and self.think_ps is None:
-            raise UsageError(f"{self.name} has no arrival times to scale. Give a rate instead, such as --rate 5.")
