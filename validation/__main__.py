@@ -1,0 +1,7 @@
+"""``python -m validation VERB``: see `validation.cli`."""
+
+import sys
+
+from validation.cli import main
+
+sys.exit(main())
