@@ -99,8 +99,8 @@ def _v0(engine: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a V0 log; all of its blocks are usable."""
     policy = Sarathi if engine["enable_chunked_prefill"] else VllmV0
     return {
+        "system": "vllm-v0",
         "scheduler": policy(engine["preemption_mode"] or "recompute", engine["num_cpu_blocks"]),
-        "watermark": 0.01,
         "kv_tokens": engine["num_gpu_blocks"] * engine["block_size"],
         **{name: engine[name] for name in ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")},
     }
