@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simbatch.answers.capacity import Capacity, capacity
     from simbatch.answers.compare import compare
     from simbatch.answers.comparison import Comparison
+    from simbatch.answers.replications import Replications, replicate
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
     from simbatch.memory import Memory, PagedMemory
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from simbatch.simulate import simulate
     from simbatch.timing import Iteration, LinearTiming, RooflineTiming, Timing
     from simbatch.trace import Trace
+    from simbatch.trace.derive import derive
+    from simbatch.trace.generate import generate
 
 __all__ = [
     "GPU",
@@ -51,6 +54,7 @@ __all__ = [
     "PagedMemory",
     "Plan",
     "PolicyError",
+    "Replications",
     "Request",
     "Result",
     "RooflineTiming",
@@ -63,7 +67,10 @@ __all__ = [
     "VllmV1",
     "capacity",
     "compare",
+    "derive",
+    "generate",
     "plot",
+    "replicate",
     "simulate",
     "testing",
 ]
@@ -72,6 +79,7 @@ _HOMES = {
     "simbatch.answers.capacity": ("Capacity", "capacity"),
     "simbatch.answers.compare": ("compare",),
     "simbatch.answers.comparison": ("Comparison",),
+    "simbatch.answers.replications": ("Replications", "replicate"),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
     "simbatch.memory": ("Memory", "PagedMemory"),
@@ -81,6 +89,8 @@ _HOMES = {
     "simbatch.simulate": ("simulate",),
     "simbatch.timing": ("Iteration", "LinearTiming", "RooflineTiming", "Timing"),
     "simbatch.trace": ("Trace",),
+    "simbatch.trace.derive": ("derive",),
+    "simbatch.trace.generate": ("generate",),
 }
 _PACKAGES = {"plot": "simbatch.show.plot", "testing": "simbatch.testing"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

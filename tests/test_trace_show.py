@@ -110,7 +110,6 @@ def test_show_as_json_and_of_sessions(simbatch: Simbatch) -> None:
 
 
 def test_show_draws(simbatch: Simbatch, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs the extra plot")
     for name in ("sharegpt", "azure-code-2023"):
         done = simbatch("trace", "show", name, "-q", "--plot", "p.png")
         assert done.exit_code == 0, done.output

@@ -1,8 +1,7 @@
-"""A trace as a picture: arrivals over time, lengths, and prompt against output. Drawn with matplotlib, where it is."""
+"""A trace as a picture: arrivals over time, lengths, and prompt against output."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +19,8 @@ _MOST_DOTS = 20_000
 
 def save_plot(trace: Trace, path: Path) -> None:
     """Draws *trace* into an image file; its ending says of which kind. Raises UsageError."""
-    try:
-        Figure = import_module("matplotlib.figure").Figure
-    except ImportError:
-        raise UsageError(
-            "plots need matplotlib, which is not installed. Install it with: pip install matplotlib."
-        ) from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     times, lengths, pairs = figure.subplots(1, 3)
     _draw_times(trace, times)
