@@ -166,6 +166,7 @@ def made(rows: list[tuple[str, int, int, int, int, int]], samples: bool) -> sb.T
     ahead=st.booleans(),
     samples=st.booleans(),
     order=st.booleans(),
+    replicas=st.sampled_from([1, 1, 2, 3]),
 )
 def test_stepping_meets_the_same_world_and_nobody_is_early(
     system: str,
@@ -176,9 +177,10 @@ def test_stepping_meets_the_same_world_and_nobody_is_early(
     ahead: bool,
     samples: bool,
     order: bool,
+    replicas: int,
 ) -> None:
     trace = made(rows, samples and system in ("vllm", "vllm-v0"))
-    options: dict[str, Any] = {"system": system, "kv_tokens": kv_tokens, "concurrency": users}
+    options: dict[str, Any] = {"system": system, "kv_tokens": kv_tokens, "concurrency": users, "replicas": replicas}
     if system in ("vllm", "vllm-v0", "sarathi"):
         options["max_num_seqs"] = seqs
     if system == "vllm":

@@ -27,9 +27,11 @@ UNITS = {
 NUMBER, LOCAL, UTC, ZONED = "a number", "a date without a zone", "a date in UTC", "a date in another zone"
 _TOGETHER = ({NUMBER}, {LOCAL, UTC}, {UTC, ZONED})
 
-_STAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,12}))?\s?(Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
-)
+_SECOND = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)", re.ASCII)
+_SECOND_CHARS = len("2023-11-16 18:17:03")
+_REST = re.compile(r"(?:[.,](\d{1,12}))?\s?(Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII)
+_MOST_SECONDS = 100_000
+"""Seconds that are remembered: in a busy trace many requests share one."""
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
@@ -49,7 +51,7 @@ class Clock:
         self._may_lack = may_lack
         self._whole = whole
         """The format that counts whole units, if it is one that does."""
-        self._days: dict[str, int] = {}
+        self._seconds: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
         """Kinds of times and the line of the first one."""
 
@@ -103,30 +105,44 @@ class Clock:
         return values
 
     def _stamp(self, cell: str) -> tuple[int, str]:
-        match = _STAMP.fullmatch(cell.strip())
+        """Picoseconds since 1970, and the kind of date."""
+        text = cell.strip()
+        rest = _REST.fullmatch(text, _SECOND_CHARS)
+        seconds = self._seconds.get(text[:_SECOND_CHARS])
+        if seconds is None:
+            seconds = self._read_second(text[:_SECOND_CHARS], cell)
+        if rest is None:
+            raise self._no_date(cell)
+        fraction, zone = rest.groups()
+        time_ps = seconds * PS_PER_S + (int(fraction.ljust(12, "0")) if fraction else 0)
+        if zone is None:
+            return time_ps, LOCAL
+        shift_s = 0 if zone in ("Z", "+00:00") else _shift_s(zone)
+        return time_ps - shift_s * PS_PER_S, ZONED if shift_s else UTC
+
+    def _read_second(self, text: str, cell: str) -> int:
+        """Seconds since 1970 of a date and a clock time."""
+        match = _SECOND.fullmatch(text)
         if match is None:
-            raise BadCell(
-                f"{self._column.name} is {show(cell)}, but a date is expected as in 2023-11-16 18:17:03.9799600"
-            )
-        day, hour, minute, second, fraction, zone = match.groups()
-        seconds = self._day(day, cell) * 86_400 + int(hour) * 3_600 + int(minute) * 60 + int(second)
+            raise self._no_date(cell)
+        day, hour, minute, second = match.groups()
+        try:
+            days = date.fromisoformat(day).toordinal() - _EPOCH_DAY
+        except ValueError:
+            raise BadCell(f"{self._column.name} is {show(cell)}, but there is no such date") from None
         if int(hour) > 23 or int(minute) > 59 or int(second) > 60:
             raise BadCell(f"{self._column.name} is {show(cell)}, but a day has no such time")
-        kind = LOCAL if zone is None else UTC
-        if zone not in (None, "Z"):
-            digits = zone[1:].replace(":", "").ljust(4, "0")
-            shift = int(digits[:2]) * 3_600 + int(digits[2:]) * 60
-            seconds -= shift if zone[0] == "+" else -shift
-            kind = ZONED if shift else UTC
-        return seconds * PS_PER_S + int((fraction or "").ljust(12, "0")), kind
-
-    def _day(self, text: str, cell: str) -> int:
-        """Days since 1970."""
-        found = self._days.get(text)
-        if found is None:
-            try:
-                found = date.fromisoformat(text).toordinal() - _EPOCH_DAY
-            except ValueError:
-                raise BadCell(f"{self._column.name} is {show(cell)}, but there is no such date") from None
-            self._days[text] = found
+        if len(self._seconds) == _MOST_SECONDS:
+            self._seconds.clear()
+        found = self._seconds[text] = days * 86_400 + int(hour) * 3_600 + int(minute) * 60 + int(second)
         return found
+
+    def _no_date(self, cell: str) -> BadCell:
+        return BadCell(f"{self._column.name} is {show(cell)}, but a date is expected as in 2023-11-16 18:17:03.9799600")
+
+
+def _shift_s(zone: str) -> int:
+    """Seconds that a zone such as ``+02:00`` is ahead of UTC."""
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    shift_s = int(digits[:2]) * 3_600 + int(digits[2:]) * 60
+    return shift_s if zone[0] == "+" else -shift_s
