@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from simbatch.answers.capacity import Capacity, capacity
     from simbatch.answers.compare import compare
     from simbatch.answers.comparison import Comparison
+    from simbatch.answers.diagnose.diagnose import diagnose
+    from simbatch.answers.diagnose.diagnosis import Diagnosis
     from simbatch.answers.replications import Replications, replicate
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
@@ -46,6 +48,7 @@ __all__ = [
     "Continuous",
     "DecisionLog",
     "Deployment",
+    "Diagnosis",
     "Iteration",
     "Limits",
     "LinearTiming",
@@ -67,6 +70,7 @@ __all__ = [
     "VllmV1",
     "capacity",
     "compare",
+    "diagnose",
     "derive",
     "generate",
     "plot",
@@ -79,6 +83,8 @@ _HOMES = {
     "simbatch.answers.capacity": ("Capacity", "capacity"),
     "simbatch.answers.compare": ("compare",),
     "simbatch.answers.comparison": ("Comparison",),
+    "simbatch.answers.diagnose.diagnose": ("diagnose",),
+    "simbatch.answers.diagnose.diagnosis": ("Diagnosis",),
     "simbatch.answers.replications": ("Replications", "replicate"),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),

@@ -21,7 +21,7 @@ from simbatch.limits import LatencyLimits, few_requests, goodput
 from simbatch.stats import exact_dot, exact_sum, figures_s
 from simbatch.units import PS_PER_S
 from simbatch.verdict import verdict
-from simbatch.warmup import after_warmup
+from simbatch.warmup import AUTO, after_warmup, found_warmup_s
 
 S_PER_HOUR = 3600
 
@@ -30,16 +30,22 @@ def metrics(
     facts: Facts,
     limits: LatencyLimits | None = None,
     *,
-    warmup_s: float = 0.0,
+    warmup_s: float | str = 0.0,
     price_usd_per_hour: float | None = None,
 ) -> dict[str, Any]:
     """The JSON object of a run: plain numbers, strings, lists and None.
 
     The verdict is about all of the run; everything else leaves *warmup_s* seconds after the first
-    arrival out. *price_usd_per_hour* is for all GPUs together and goes before the run's own.
+    arrival out, or with "auto" as many as MSER-5 finds. *price_usd_per_hour* is for all GPUs together
+    and goes before the run's own.
     Raises UsageError for a price that is none and a warm-up that leaves nothing.
     """
     limits = LatencyLimits() if limits is None else limits
+    about_warmup: list[str] = []
+    if warmup_s == AUTO:
+        warmup_s, about_warmup = found_warmup_s(facts)
+    elif isinstance(warmup_s, str):
+        raise UsageError(f"a warm-up of {warmup_s!r} is none. Give seconds, or {AUTO!r} to have it found.")
     kept = after_warmup(facts, warmup_s)
     price = facts.price_usd_per_hour
     if price_usd_per_hour is not None and not 0 <= (price := real("the price", price_usd_per_hour, "dollars")) < np.inf:
@@ -62,7 +68,7 @@ def metrics(
             "wall_s": float(facts.wall_s),
             "warmup_s": float(warmup_s),
         },
-        "warnings": [*facts.warnings, *few_requests(kept, limits)],
+        "warnings": [*facts.warnings, *about_warmup, *few_requests(kept, limits)],
     }
 
 

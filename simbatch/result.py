@@ -32,7 +32,7 @@ class Result:
         self.facts = facts
         self.warnings: list[str] = list(facts.warnings)
         """Results that are valid but limited, and why; a question asked of `metrics` may add to them."""
-        self._answers: dict[tuple[float | None, ...], dict[str, Any]] = {}
+        self._answers: dict[tuple[float | str | None, ...], dict[str, Any]] = {}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -99,13 +99,14 @@ class Result:
         tpot_s: float | None = None,
         e2e_s: float | None = None,
         percentile: float = DEFAULT_PERCENTILE,
-        warmup_s: float = 0.0,
+        warmup_s: float | str = 0.0,
         price_usd_per_hour: float | None = None,
     ) -> dict[str, Any]:
         """The JSON object of the run: plain numbers, None for what does not exist.
 
         *ttft_s*, *tpot_s*, *e2e_s* are limits for goodput, kept by at least *percentile* per cent of
-        requests where `limits_met` is asked. *price_usd_per_hour* is for all GPUs together.
+        requests where `limits_met` is asked. *warmup_s* may be "auto": see `simbatch.warmup`.
+        *price_usd_per_hour* is for all GPUs together.
         Raises UsageError for limits, percentiles and warm-ups that cannot be.
         """
         asked = (ttft_s, tpot_s, e2e_s, percentile, warmup_s, price_usd_per_hour)

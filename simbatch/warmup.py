@@ -16,8 +16,32 @@ from numpy.typing import NDArray
 
 from simbatch.checks import real
 from simbatch.errors import UsageError
-from simbatch.facts import Facts, iterations_started, offsets_ps
+from simbatch.facts import FINISHED, Facts, iterations_started, offsets_ps
+from simbatch.stats import settled_from
 from simbatch.units import show_s, to_ps, to_s
+
+AUTO = "auto"
+"""A warm-up as long as MSER-5 finds it."""
+
+
+def found_warmup_s(facts: Facts) -> tuple[float, list[str]]:
+    """Seconds from the first arrival until end-to-end latencies, in order of arrival, have settled (MSER-5).
+
+    With a warning, and 0, where they have not settled by the middle of the run.
+    """
+    requests = facts.requests
+    order = np.argsort(requests["arrival_ps"], kind="stable")
+    order = order[requests["status"][order] == FINISHED]
+    took = (requests["finished_ps"] - requests["arrival_ps"])[order]
+    cut = settled_from(took)
+    if cut is None:
+        return 0.0, [
+            f"no warm-up was cut: end-to-end latencies of {len(took):,} requests do not settle before the middle of "
+            "the run. Simulate more requests, or a rate that is held"
+        ]
+    if cut == 0:
+        return 0.0, []
+    return to_s(int(requests["arrival_ps"][order[cut]] - requests["arrival_ps"].min())), []
 
 
 def after_warmup(facts: Facts, warmup_s: float) -> Facts:

@@ -175,11 +175,6 @@ def test_systems_that_cannot_be_asked_for(systems: Any, text: str, monkeypatch: 
     assert str(caught.value) == text
 
 
-def test_seeds_are_not_there_yet() -> None:
-    with pytest.raises(sb.UsageError, match=r"seeds is 10, but intervals over seeds are not there yet\. Leave it out"):
-        small(lengths((4, 3)), seeds=10)
-
-
 # -- what does not work out ------------------------------------------------------------------------
 
 

@@ -8,11 +8,14 @@ breaks its contract is reported in its place, and the others still run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from simbatch.answers.comparison import Comparison
+from simbatch.answers.parallel import run_all
+from simbatch.answers.replications import Drawn, chosen_seeds, drawn
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
+from simbatch.result import Result
 from simbatch.scheduler import Scheduler
 from simbatch.simulate import check_world, simulate
 from simbatch.systems import SYSTEMS, find_system
@@ -25,16 +28,17 @@ Choice: TypeAlias = "str | Scheduler | Mapping[str, Any]"
 """A system's name, a scheduler (an object, or ``module:Class``) in the default system, or arguments of `simulate`."""
 Choices: TypeAlias = "Iterable[str | Scheduler] | Mapping[str, Choice]"
 
-_NOT_OWN = ("trace", "on_progress")
+_NOT_OWN = ("trace", "on_progress", "seed")
 """Arguments of `simulate` that no system has for itself."""
 
 
 def compare(
-    trace: Trace,
+    trace: Drawn,
     deployment: Deployment | None = None,
     *,
     systems: Choices | None = None,
-    seeds: int | None = None,
+    seeds: int | Iterable[int] | None = None,
+    n_jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Comparison:
@@ -47,31 +51,50 @@ def compare(
         names of your own to these or to arguments of `simulate`, such as
         ``{"mine": {"scheduler": Mine(), "max_num_seqs": 64}}``. Every named system by default.
     seeds
-        Intervals over that many seeds: not there yet, so None.
+        How many, counted from the option `seed` (0), or which: draws arrivals and sampled rows anew with each, and
+        gives every difference with an interval. *trace* may then be a function from a seed to a trace.
+    n_jobs
+        Processes for the runs of several seeds: see `simbatch.answers.parallel`.
     on_progress
-        Called now and then with (requests done, requests in all), all systems together.
+        Called now and then with (requests done, requests in all), all systems together; with seeds, with runs.
     options
         What `simulate` takes, the same for all; a system's own arguments go before it.
 
     An interruption (Ctrl-C) ends it with the systems that are done. Raises UsageError for names that
     are not known, and what the first system raised when all of them failed.
     """
-    check_world(trace, deployment)
-    if seeds is not None:
-        raise UsageError(
-            f"seeds is {seeds!r}, but intervals over seeds are not there yet. "
-            "Leave it out, and compare again with another seed in at_rate to see how much is chance."
-        )
+    first = options.get("seed", 0)
+    drawn_with = None if seeds is None else chosen_seeds(seeds, first)
     chosen = _chosen(list(SYSTEMS) if systems is None else systems)
-    found = Comparison(_config(trace, deployment, chosen, options))
+    traces = [cast("Trace", trace)] if drawn_with is None else [drawn(trace, seed) for seed in drawn_with]
+    check_world(traces[0], deployment)
+    shared = {"deployment": deployment, **options}
+    if drawn_with is None:
+        found = Comparison(_config(traces[0], deployment, chosen, options))
+        _run(found, [(traces[0], {**shared, **own}) for own in chosen.values()], chosen, on_progress)
+        return found
+    found = Comparison(_config(traces[0], deployment, chosen, {**options, "seed": drawn_with[0]}))
+    jobs = [
+        (one, {**shared, **own, "seed": seed})
+        for one, seed in zip(traces, drawn_with, strict=True)
+        for own in chosen.values()
+    ]
+    _replicate(found, jobs, list(chosen), drawn_with, n_jobs, on_progress)
+    return found
+
+
+def _run(
+    found: Comparison,
+    jobs: list[tuple[Trace, dict[str, Any]]],
+    names: Iterable[str],
+    on_progress: Callable[[int, int], None] | None,
+) -> None:
+    """One run for each of *names*, after another."""
+    names = list(names)
     errors: list[SimbatchError] = []
-    for number, (name, own) in enumerate(chosen.items()):
+    for number, (name, (trace, arguments)) in enumerate(zip(names, jobs, strict=True)):
         try:
-            found.results[name] = simulate(
-                trace,
-                **{"deployment": deployment, **options, **own},
-                on_progress=_of_all(on_progress, number, len(chosen)),
-            )
+            found.results[name] = simulate(trace, **arguments, on_progress=_of_all(on_progress, number, len(names)))
         except SimbatchError as error:
             errors.append(error)
             found.failed[name] = str(error)
@@ -79,11 +102,57 @@ def compare(
             if not found.results:
                 raise
             found.interrupted = True
-            found.failed |= dict.fromkeys(list(chosen)[number:], "interrupted before its end")
+            found.failed |= dict.fromkeys(names[number:], "interrupted before its end")
             break
     if not found.results:
         raise errors[0]
-    return found
+
+
+def _replicate(
+    found: Comparison,
+    jobs: list[tuple[Trace, dict[str, Any]]],
+    names: list[str],
+    seeds: list[int],
+    n_jobs: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> None:
+    """All of *jobs*, which are every system for every seed; what is interrupted counts as far as seeds are whole."""
+    outcomes: dict[int, Result | SimbatchError] = {}
+    try:
+        for number, outcome in run_all(_attempt, jobs, n_jobs):
+            outcomes[number] = outcome
+            if on_progress is not None:
+                on_progress(len(outcomes), len(jobs))
+    except KeyboardInterrupt:
+        found.interrupted = True
+    whole = [
+        (seed, [outcomes[number] for number in numbers])
+        for row, seed in enumerate(seeds)
+        if outcomes.keys() >= set(numbers := range(row * len(names), (row + 1) * len(names)))
+    ]
+    if not whole:
+        raise KeyboardInterrupt
+    errors: list[SimbatchError] = []
+    for k, name in enumerate(names):
+        wrong = [outcome for _, row in whole if isinstance(outcome := row[k], SimbatchError)]
+        if wrong:
+            errors += wrong
+            found.failed[name] = str(wrong[0])
+    if len(found.failed) == len(names):
+        raise errors[0]
+    for seed, row in whole:
+        served = {name: outcome for name, outcome in zip(names, row, strict=True) if isinstance(outcome, Result)}
+        found.seeds.append(seed)
+        found.replications.append({name: result for name, result in served.items() if name not in found.failed})
+    found.results = found.replications[0]
+
+
+def _attempt(trace: Trace, arguments: dict[str, Any]) -> Result | SimbatchError:
+    """A run, or what it raised."""
+    try:
+        return simulate(trace, **arguments)
+    except SimbatchError as error:
+        return error
 
 
 def _chosen(systems: Choices) -> dict[str, dict[str, Any]]:

@@ -7,12 +7,14 @@ out. Nothing here runs anything; `simbatch.answers.compare` does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from simbatch.answers.figures import at, flat, intervals
 from simbatch.metrics import plain
 from simbatch.result import Result
+from simbatch.stats import CONFIDENCE, interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,20 +48,30 @@ class Comparison:
         """What a system that gave no result says about it."""
         self.interrupted = False
         """Did somebody end it before all systems had run?"""
+        self.seeds: list[int] = []
+        """Of the replications, if there are any; `results` are those of the first."""
+        self.replications: list[dict[str, Result]] = []
+        """For each seed, the result of each system."""
 
     def metrics(self, **asked: Any) -> dict[str, Any]:
         """The JSON object: plain numbers, None for what does not exist.
 
         `systems` holds the metrics of each run, `failed` the messages of those that gave none,
-        `differences` what `differences` gives. *asked* is what `Result.metrics` takes: limits, a
+        `differences` what `differences` gives, `replications`, if there are seeds, the interval of each
+        system's figures over them. *asked* is what `Result.metrics` takes: limits, a
         warm-up, a price.
         """
         runs = {name: result.metrics(**asked) for name, result in self.results.items()}
+        every = [
+            runs if results is self.results else {name: result.metrics(**asked) for name, result in results.items()}
+            for results in self.replications or [self.results]
+        ]
         return {
             "config": plain(self.config),
             "systems": runs,
             "failed": dict(self.failed),
-            "differences": differences(runs),
+            "differences": differences(*every),
+            **({"replications": self._replications(every)} if self.replications else {}),
             "interrupted": self.interrupted,
             "warnings": shared_warnings(runs),
         }
@@ -73,13 +85,20 @@ class Comparison:
 
         names = [name for name in self.config["systems"] if name in self.results or name in self.failed]
         rows = [
-            _flat(self.results[name].metrics(**asked)) if name in self.results else {"failed": self.failed[name]}
+            flat(self.results[name].metrics(**asked)) if name in self.results else {"failed": self.failed[name]}
             for name in names
         ]
         columns: dict[str, None] = dict.fromkeys(key for row in rows for key in row)
         ordered = [key for key in columns if key != "failed"]
         frame = pd.DataFrame(rows, index=pd.Index(names, name="system"))
         return frame[ordered].assign(failed=[self.failed.get(name, "") for name in names])
+
+    def _replications(self, every: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+        return {
+            "seeds": self.seeds,
+            "confidence": CONFIDENCE,
+            "systems": {name: intervals([runs[name] for runs in every]) for name in self.results},
+        }
 
     def __repr__(self) -> str:
         from simbatch.show.comparison import comparison_text
@@ -90,17 +109,19 @@ class Comparison:
         return f'<pre style="max-height: 80vh; overflow: auto; line-height: 1.2">{escape(repr(self))}</pre>'
 
 
-def differences(runs: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def differences(*replications: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """For every pair of systems and every figure of `COMPARED` that both have: how much more *b* has than *a*.
 
-    `mean` is b minus a. `low` and `high` bound it over several seeds; of one run each they are None.
+    *replications* are the runs by system, of one seed each. `mean` is b minus a, on the same requests; `low` and
+    `high` bound it over the seeds, and are None for one run each.
     """
     found = []
-    for a, b in itertools.combinations(runs, 2):
+    for a, b in itertools.combinations(replications[0], 2):
         for metric in COMPARED:
-            of_a, of_b = _at(runs[a], metric), _at(runs[b], metric)
-            if of_a is not None and of_b is not None:
-                found.append({"metric": metric, "a": a, "b": b, "mean": of_b - of_a, "low": None, "high": None})
+            pairs = [(at(runs[a], metric), at(runs[b], metric)) for runs in replications]
+            known = [of_b - of_a for of_a, of_b in pairs if of_a is not None and of_b is not None]
+            if len(known) == len(pairs):
+                found.append({"metric": metric, "a": a, "b": b, **interval(known)._asdict()})
     return found
 
 
@@ -113,34 +134,3 @@ def shared_warnings(runs: Mapping[str, dict[str, Any]]) -> list[str]:
     return [
         warning if len(names) == len(runs) else f"{', '.join(names)}: {warning}" for warning, names in about.items()
     ]
-
-
-def _at(run: dict[str, Any], path: str) -> float | None:
-    value: Any = run
-    for key in path.split("."):
-        value = None if value is None else value[key]
-    found: float | None = value
-    return found
-
-
-_GROUPS: Iterable[tuple[str, str]] = (
-    ("requests", ""),
-    ("throughput", ""),
-    ("goodput", "good_"),
-    ("batch", ""),
-    ("kv", "kv_"),
-    ("bound_by", "held_back_by_"),
-    ("cost", ""),
-    ("simulation", ""),
-)
-
-
-def _flat(run: dict[str, Any]) -> dict[str, Any]:
-    """One run as the cells of a row."""
-    row: dict[str, Any] = {"verdict": run["verdict"]}
-    for group, prefix in _GROUPS:
-        cells = run[group] or {}
-        row |= {f"{prefix}{key}": value for key, value in cells.items() if not isinstance(value, dict)}
-    for name, figures in run["latency_s"].items():
-        row |= {f"{name}_{figure}_s": value for figure, value in figures.items()}
-    return row

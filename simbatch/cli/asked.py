@@ -98,3 +98,14 @@ def make_limits(asked: Asked) -> LatencyLimits:
     if asked.get("percentile") is not None and not limits.given():
         raise UsageError("--percentile needs a limit to be kept. Add --ttft, --tpot or --e2e, such as --ttft 2s.")
     return limits
+
+
+def wanted(asked: Asked, limits: LatencyLimits) -> dict[str, Any]:
+    """What `Result.metrics` is asked for: limits, and a warm-up that is left out."""
+    return {
+        "ttft_s": limits.ttft_s,
+        "tpot_s": limits.tpot_s,
+        "e2e_s": limits.e2e_s,
+        "percentile": limits.percentile,
+        **given(asked, ("warmup_s",)),
+    }

@@ -38,19 +38,18 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
     place = folder.check_folder(asked["folder"], folder.COMPARISON)
     names = asked["systems"]
     trace = ask.make_trace(asked)
-    with terminal.progress(asked["quiet"]) as on_progress:
+    unit = " requests" if asked["seeds"] is None else " runs"
+    with terminal.progress(asked["quiet"], unit) as on_progress:
         comparison = compare(
             trace,
             ask.make_deployment(asked),
             systems=None if names is None else [name.strip() for name in names.split(",") if name.strip()],
             on_progress=on_progress,
-            **ask.given(asked, ("timing", "seed", "step", "concurrency")),
+            **ask.given(asked, ("timing", "seed", "seeds", "step", "concurrency", "replicas", "router")),
             **ask.engine_options(asked),
         )
     comparison.config["command"] = command_line(ctx)
-    metrics = comparison.metrics(
-        ttft_s=limits.ttft_s, tpot_s=limits.tpot_s, e2e_s=limits.e2e_s, percentile=limits.percentile
-    )
+    metrics = comparison.metrics(**ask.wanted(asked, limits))
     if asked["as_json"]:
         terminal.write_json(metrics)
     else:

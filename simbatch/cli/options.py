@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from simbatch.cli.params import column_map, count, duration, seed
+from simbatch.cli.params import column_map, count, duration, seed, warmup
 from simbatch.cli.verb import option, section
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -182,14 +182,34 @@ limits_to_show = section(
 )
 
 _running = (
-    option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),
-    option("--seed", type=seed, default="0", row="--seed S, --step", help="of draws (0); iterations one by one"),
+    option(
+        "--timing",
+        row="--timing NAME, --warmup TIME",
+        help="or linear:base_ms=5,..; cut, or auto",
+    ),
+    option("--warmup", "warmup_s", type=warmup, hidden=True),
+    option("--seed", type=seed, default="0", row="--seed S, --seeds N, --step", help="of draws (0); N of them; by 1"),
+    option("--seeds", type=count, hidden=True),
     option("--step", is_flag=True, hidden=True),
-    option("-o", "--output", "folder", metavar="DIR", repeats=False, help="save all, and a file that repeats it"),
+    option("--replicas", type=count, row="--replicas N, --router NAME", help="round-robin, least-loaded, prefix, .."),
+    option("--router", hidden=True),
+    option(
+        "-o",
+        "--output",
+        "folder",
+        metavar="DIR",
+        repeats=False,
+        row="-o, --output DIR, --json, --quiet",
+        help="save all; one object; -q: no warnings",
+    ),
+)
+_hidden_output = (
+    option("--json", "as_json", is_flag=True, repeats=False, hidden=True),
+    option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
 _output = (
     option("--json", "as_json", is_flag=True, repeats=False, row="--json, -q, --quiet", help="one object; no warnings"),
     option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
-running = section("Run", *_running, *_output)
+running = section("Run", *_running, *_hidden_output)
 output = section("Output", *_output)

@@ -48,6 +48,11 @@ def count(text: str) -> int:
     return int(number)
 
 
+def warmup(text: str) -> float | str:
+    """Seconds from ``30s``, or ``auto``."""
+    return text.strip() if text.strip() == "auto" else duration(text)
+
+
 def seed(text: str) -> int:
     """A whole number from 0, for the generators of random numbers."""
     if not (text.strip().isdecimal() and text.isascii() and len(text) <= 30):

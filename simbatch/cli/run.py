@@ -11,6 +11,17 @@ from simbatch.cli.verb import Verb, command_line
 from simbatch.errors import SimbatchError
 
 LIMITS_NOT_MET = 3
+_OF_SIMULATE = (
+    "system",
+    "scheduler",
+    "memory",
+    "timing",
+    "seed",
+    "step",
+    "concurrency",
+    "replicas",
+    "router",
+)
 
 
 @click.command(
@@ -28,33 +39,38 @@ LIMITS_NOT_MET = 3
 @options.running
 @click.pass_context
 def run_verb(ctx: click.Context, /, **asked: Any) -> None:
-    """The verb `run`."""
+    """The verb `run`. With --seeds, limits are met when every seed meets them."""
+    from simbatch.answers.replications import replicate
     from simbatch.cli import asked as ask
     from simbatch.cli import folder, terminal
     from simbatch.limits import limits_met
+    from simbatch.show.replications import replications_text
     from simbatch.show.summary import summary_text
     from simbatch.simulate import simulate
 
     limits = ask.make_limits(asked)
     place = folder.check_folder(asked["folder"], folder.RUN)
     trace = ask.make_trace(asked)
-    with terminal.progress(asked["quiet"]) as on_progress:
-        result = simulate(
-            trace,
-            ask.make_deployment(asked),
-            on_progress=on_progress,
-            **ask.given(asked, ("system", "scheduler", "memory", "timing", "seed", "step", "concurrency")),
-            **ask.engine_options(asked),
-        )
+    arguments = {**ask.given(asked, _OF_SIMULATE), **ask.engine_options(asked)}
+    if asked["seeds"] is None:
+        with terminal.progress(asked["quiet"]) as on_progress:
+            result = simulate(trace, ask.make_deployment(asked), on_progress=on_progress, **arguments)
+        results, text = [result], summary_text
+    else:
+        with terminal.progress(asked["quiet"], " runs") as on_progress:
+            replications = replicate(
+                trace, ask.make_deployment(asked), seeds=asked["seeds"], on_progress=on_progress, **arguments
+            )
+        results, text = replications.results, replications_text
+        result = results[0]
     result.config["command"] = command_line(ctx)
-    metrics = result.metrics(
-        ttft_s=limits.ttft_s, tpot_s=limits.tpot_s, e2e_s=limits.e2e_s, percentile=limits.percentile
-    )
+    wanted = ask.wanted(asked, limits)
+    metrics = result.metrics(**wanted) if asked["seeds"] is None else replications.metrics(**wanted)
     if asked["as_json"]:
         terminal.write_json(metrics)
     else:
         # Warnings have a place of their own.
-        terminal.write(summary_text({**metrics, "warnings": []}))
+        terminal.write(text({**metrics, "warnings": []}))
     served = metrics["requests"]["finished"] > 0
     if not asked["quiet"] or not served:
         terminal.warn(metrics["warnings"])
@@ -66,5 +82,5 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
             f"none of the {metrics['requests']['arrived']:,} requests could be served. "
             "The warnings say why; give more KV memory, a longer max_model_len or other requests."
         )
-    if asked["require"] and not limits_met(metrics):
+    if asked["require"] and not all(limits_met(one.metrics(**wanted)) for one in results):
         ctx.exit(LIMITS_NOT_MET)

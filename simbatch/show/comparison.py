@@ -5,7 +5,7 @@ Reads the JSON object of `simbatch.answers.comparison` and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from simbatch.limits import limits_met
@@ -22,6 +22,8 @@ def comparison_text(metrics: dict[str, Any]) -> str:
     # Failed ones stand where they were asked for.
     names = [name for name in metrics["config"]["systems"] if name in runs or name in metrics["failed"]]
     tables = [_serving(runs, names), _memory(runs)]
+    if "replications" in metrics and len(runs) > 1:
+        tables.append(_differences(metrics))
     return "\n\n".join([*tables, paragraphs(_notes(metrics), _provenance(metrics))])
 
 
@@ -66,6 +68,44 @@ def _memory(runs: dict[str, Any]) -> str:
         if costs:
             rows[-1].append(number(run["cost"]["usd_per_million_output_tokens"]))
     return table(heads, rows, texts=1)
+
+
+_SHOWN = {
+    "throughput.output_tokens_per_s": ("output tok/s", number),
+    "latency_s.ttft.mean": ("TTFT mean", time),
+    "latency_s.ttft.p99": ("TTFT p99", time),
+    "latency_s.tpot.mean": ("TPOT mean", time),
+    "goodput.share": ("keep limits", percent),
+}
+
+
+def _differences(metrics: dict[str, Any]) -> str:
+    """How much more each system has than the first, as an interval over the seeds."""
+    base = _base(metrics["systems"])
+    entries = {(entry["b"], entry["metric"]): entry for entry in metrics["differences"] if entry["a"] == base}
+    # Pairs stand in the order of systems, and the first that served anything need not be the first of all.
+    entries |= {
+        (entry["a"], entry["metric"]): {"low": -entry["high"], "high": -entry["low"]}
+        for entry in metrics["differences"]
+        if entry["b"] == base
+    }
+    columns = [path for path in _SHOWN if any(metric == path for _, metric in entries)]
+    rows = []
+    for name in metrics["systems"]:
+        if name != base:
+            rows.append([name, *(_apart(entries.get((name, path)), _SHOWN[path][1]) for path in columns)])
+    return table([f"more than {base}", *(_SHOWN[path][0] for path in columns)], rows, texts=1)
+
+
+def _apart(entry: dict[str, Any] | None, show: Callable[[float], str]) -> str:
+    """An interval of a difference, or that it shows none."""
+    if entry is None:
+        return "-"
+    low, high = entry["low"], entry["high"]
+    if low <= 0 <= high:
+        return "no difference shown"
+    signed = [f"{'-' if end < 0 else '+'}{show(abs(end))}" for end in (low, high)]
+    return " to ".join(signed)
 
 
 def _base(runs: dict[str, Any]) -> str:
@@ -129,6 +169,15 @@ def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
     )
     if config.get("command"):
         yield line("repeat", str(config["command"]))
+    if "replications" in metrics:
+        seeds = metrics["replications"]["seeds"]
+        level = f"{metrics['replications']['confidence']:.0%}".replace("%", " %")
+        yield line(
+            "seeds",
+            f"{len(seeds)} from {seeds[0]}",
+            f"tables of runs are of seed {seeds[0]}",
+            f"intervals hold {level}",
+        )
     for warning in metrics["warnings"]:
         yield line("warning", warning)
 

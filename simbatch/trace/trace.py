@@ -24,6 +24,7 @@ from simbatch.trace.columns import ARRAYS, COLUMNS, Ints
 from simbatch.trace.draws import generator
 from simbatch.trace.identity import Segments, segments_of
 from simbatch.trace.load import read_fields
+from simbatch.trace.redraw import Making, redrawable, redrawn
 from simbatch.trace.requests import requests_of
 from simbatch.trace.specs import parse_arrivals
 from simbatch.trace.write import write_table
@@ -76,6 +77,9 @@ class Trace:
     """Of the file."""
     notes: tuple[str, ...] = ()
     """What the format of the file could not say, or says in another way."""
+
+    making: Making | None = field(default=None, compare=False)
+    """The call that made it from another trace, so that it can be drawn again."""
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
@@ -170,6 +174,7 @@ class Trace:
         """Writes the trace to a .csv or .jsonl file, packed if the name ends in .gz; `load` reads it back equal."""
         write_table(Path(path), columns_of(self), self.provenance, self.transforms)
 
+    @redrawable
     def at_rate(self, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> Trace:
         """The same requests in the same order, arriving at *rate_per_s* on average.
 
@@ -181,6 +186,7 @@ class Trace:
         call = f"at_rate(rate_per_s={select.figure(rate_per_s)}, burstiness={select.figure(burstiness)}, seed={seed})"
         return self._changed(call, **changes)
 
+    @redrawable
     def arriving(self, process: Arrivals | str, seed: int = 0) -> Trace:
         """The same requests in the same order, arriving as *process* says: an object, or text such as ``mmpp:…``.
 
@@ -190,6 +196,7 @@ class Trace:
         process = parse_arrivals(process) if isinstance(process, str) else process
         return self._changed(f"arriving({process!r}, seed={seed})", **retime.arriving(self, process, seed))
 
+    @redrawable
     def time_scaled(self, factor: float) -> Trace:
         """Recorded gaps times *factor*: 2 is half the rate. The first one counts from time 0; think times scale too."""
         select.check_factor(factor)
@@ -200,10 +207,12 @@ class Trace:
         line = f"converted from {self.name}, sha256 {self.sha256}"
         return replace(self, provenance=(*self.provenance, line))
 
+    @redrawable
     def without_sessions(self) -> Trace:
         """The same requests with nobody waiting for an answer: every turn comes at its recorded time."""
         return self._changed("without_sessions()", session=None, turn=None, think_ps=None)
 
+    @redrawable
     def head(self, n: int) -> Trace:
         """The first *n* rows; where there are fewer, they are repeated under new ids and session labels.
 
@@ -216,6 +225,7 @@ class Trace:
             return self
         return self._changed(f"head({n})", **select.taken(self, np.arange(n, dtype=np.int64) % len(self)))
 
+    @redrawable
     def sample(self, n: int, seed: int = 0) -> Trace:
         """*n* rows drawn with replacement, arriving when the first *n* rows (see `head`) would have.
 
@@ -229,10 +239,15 @@ class Trace:
         index = generator(seed, "sample").integers(0, len(self), n)
         return self._changed(f"sample({n}, seed={seed})", **select.taken(self, index))
 
+    @redrawable
     def with_samples(self, n: int) -> Trace:
         """The same requests, each asking for *n* parallel samples: a run counts every sample as a request."""
         select.check_rows(len(self) * whole("the number of samples", n))
         return self._changed(f"with_samples({n})", n=np.full(len(self), n, dtype=np.int64))
+
+    def with_seed(self, seed: int) -> Trace:
+        """The same with all that was drawn (arrivals, rows) drawn with *seed*. Raises UsageError where nothing was."""
+        return redrawn(self, seed)
 
     def requests(self, lo: int = 0, hi: int | None = None) -> Iterator[Request]:
         """The requests of rows *lo* to *hi* (not included), made as they are asked for."""
