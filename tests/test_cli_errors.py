@@ -30,7 +30,8 @@ def says(done: Result, text: str, code: int = 2) -> None:
     [
         (
             ["sharegtp"],
-            "unknown trace 'sharegtp'. Did you mean sharegpt? The path of a csv or jsonl file is accepted too.",
+            "unknown trace 'sharegtp'. Did you mean sharegpt or sharegpt-sessions? "
+            "The path of a csv or jsonl file is accepted too.",
         ),
         (["no/such.csv"], "no/such.csv: no such file. Give the path of a csv or jsonl file."),
         ([""], "the trace has no name. Give the path of a csv or jsonl file, or a name (simbatch list traces)."),

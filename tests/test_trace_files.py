@@ -205,7 +205,7 @@ def test_the_bundled_trace_is_what_its_readme_says() -> None:
     assert trace.name == "sharegpt"
     assert trace.rule is not None
     assert trace.rule.startswith("first two messages of each record (pieces of a split conversation count as records)")
-    assert "| `sharegpt` | 6,870 | 165.25, 318.65 |" in (ROOT / "traces" / "README.md").read_text()
+    assert "| `sharegpt` | 6,870 | 165.2, 318.7 |" in (ROOT / "traces" / "README.md").read_text()
 
 
 def test_the_bundled_trace_is_derived_again(shared: Path) -> None:
@@ -225,11 +225,11 @@ def test_no_text_travels_with_the_bundled_trace() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_rows_load_within_half_a_minute_of_cpu(tmp_path: Path) -> None:
-    """Some four seconds where nothing else runs; a bound that a machine shared by many still keeps."""
+def test_a_million_rows_load_within_five_seconds_of_cpu(tmp_path: Path) -> None:
+    """Some two seconds where nothing else runs."""
     rows = "".join(f"{k}.{k % 1000:03d},{k % 977 + 1},{k % 1009 + 1}\n" for k in range(1_000_000))
     (tmp_path / "t.csv").write_text(HEAD + rows)
     start_s = time.process_time()
     trace = Trace.load(tmp_path / "t.csv")
-    assert time.process_time() - start_s < 30
+    assert time.process_time() - start_s < 5
     assert len(trace) == 1_000_000

@@ -23,12 +23,13 @@ def read_fields(name_or_path: str | Path, how: Mapping[str, Any], only: frozense
     path = trace_file(name_or_path)
     check_factor(options.time_scale)
     table = read_table(path, options)
-    if options.time_scale != 1 and not {"arrival_s", "think_s"} & table.columns.keys():
-        raise UsageError(f"{table.name} has no arrival times to scale. Give a rate instead, such as --rate 5.")
     bundled = isinstance(name_or_path, str) and name_or_path in bundled_traces()
+    name = str(name_or_path) if bundled else table.name
+    if options.time_scale != 1 and not {"arrival_s", "think_s"} & table.columns.keys():
+        raise UsageError(f"{name} has no arrival times to scale. Give a rate instead, such as --rate 5.")
     return {
         **fields_of(table.columns),
-        "name": str(name_or_path) if bundled else table.name,
+        "name": name,
         "sha256": table.sha256,
         "provenance": table.provenance,
         "transforms": (*table.transforms, *_call(table.format, how)),
