@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from simbatch.cli import options
 from simbatch.cli.params import count, memory
 from simbatch.cli.verb import Verb, option, section
+
+if TYPE_CHECKING:
+    from simbatch.answers.capacity import Capacity
 
 FAILED = 1
 _TERMS = ("weights_gib", "activation_gib", "non_torch_gib")
@@ -50,7 +54,7 @@ def capacity_verb(ctx: click.Context, /, **asked: Any) -> None:
     from simbatch.show.capacity_table import capacity_table_text
 
     arguments = {**ask.deployment_arguments(asked), **ask.given(asked, ("vllm_version", "kv_cache_memory_bytes"))}
-    question = partial(capacity, **ask.given(asked, _TERMS))
+    question: Callable[..., Capacity] = partial(capacity, **ask.given(asked, _TERMS))
     if asked["compare"] is not None:
         varied, values = parse_comparison(asked["compare"])
         table = capacities(varied, values, length_tokens=asked["length_tokens"], ask=question, **arguments)
