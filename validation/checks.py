@@ -98,10 +98,10 @@ class Data:
 
 def data(case: Case, dtype: torch.dtype, device: Any, seed: int = 0) -> Data:
     """Queries and a cache for *case*, everything that must not be read poisoned."""
-    generator = torch.Generator(device="cpu").manual_seed(seed)
+    generator = torch.Generator(device=device).manual_seed(seed)
 
     def random(*size: int) -> torch.Tensor:
-        return torch.randn(*size, generator=generator).to(device=device, dtype=dtype)
+        return torch.randn(*size, generator=generator, device=device).to(dtype)
 
     rows = len(case.lens)
     keys = [random(case.kv_heads, n, case.dim) for n in case.lens]
@@ -109,7 +109,7 @@ def data(case: Case, dtype: torch.dtype, device: Any, seed: int = 0) -> Data:
     if case.page:
         needed = [-(-n // case.page) for n in case.lens]
         pages = sum(needed) + GUARD_PAGES
-        ids = torch.randperm(pages, generator=generator).tolist()
+        ids = torch.randperm(pages, generator=torch.Generator().manual_seed(seed)).tolist()
         size: tuple[int, ...] = (pages, case.kv_heads, case.page, case.dim)
         tables = torch.full((rows + 1, max(needed) + 16), HUGE_ID, dtype=torch.int32)
     else:

@@ -1,4 +1,4 @@
-"""``python -m validation``: check, compile, measure, replay, fit, report. The only file here that prints.
+"""``python -m validation``: check, compile, measure, replay, fit, report. Only this and `cli_kernels` print.
 
 Results go to standard output, progress to standard error. Everything of a run lies in one folder, --out.
 """
@@ -6,7 +6,6 @@ Results go to standard output, progress to standard error. Everything of a run l
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,10 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from simbatch.errors import SimbatchError, UsageError
+from simbatch.errors import SimbatchError
+from validation import cli_kernels
 
 STARTED = time.monotonic()
 """Minutes are counted from here: imports and weights are part of what a card is rented for."""
+_WHOLE_PROMPTS_TOKENS = 32_768
+"""Room for an iteration of naive, static and orca-*, which compute all prompts that they admit at once."""
 REPLAYABLE = ("vllm", "vllm-v0", "sarathi", "static", "naive", "orca-max", "orca-pow2", "orca-oracle")
 
 
@@ -47,10 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--fake", action="store_true", help="a stand-in for the card; nothing is measured")
         return made
 
-    check = verb("check", _check, "kernels and loop against float64 on this device")
+    check = verb("check", cli_kernels.check, "kernels and loop against float64 on this device")
     check.add_argument("--quick", action="store_true", help="small cases only")
     check.add_argument("--dtypes", default="float16,bfloat16", help="of float16, bfloat16, float32 (%(default)s)")
-    compiled = verb("compile", _compile, "compile every kernel variant for sm_90, no GPU needed")
+    compiled = verb("compile", cli_kernels.compile_kernels, "compile every kernel variant for sm_90, no GPU needed")
     compiled.add_argument("--quick", action="store_true", help="one type and the default cut only")
     measure = verb("measure", _measure, "time the sweep, the most valuable points first")
     replay = verb("replay", _replay, "the same requests through the GPU and through the simulator")
@@ -81,84 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# -- kernels ---------------------------------------------------------------------------------------
-
-
-def _check(given: argparse.Namespace) -> int:
-    if given.fake:
-        if find_spec("torch") is None or find_spec("triton") is None:
-            print("NOT CHECKED: torch and triton are not installed, and kernels need both, also under the interpreter.")
-            return 0
-        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported
-    else:
-        from validation.machine import machine
-
-        print(_say_machine(machine()))
-    import torch
-
-    from validation import checks
-    from validation.far import far
-    from validation.loop_check import loop
-
-    device = "cpu" if given.fake else "cuda"
-    small = given.quick or given.fake
-    named = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-    unknown = [name for name in given.dtypes.split(",") if name not in named]
-    if unknown:
-        raise UsageError(f"--dtypes has {unknown[0]!r}. Give some of {', '.join(named)}, with commas between them.")
-    dtypes = tuple(named[name] for name in given.dtypes.split(","))
-    cases = checks.SMALL if small else checks.SMALL + checks.LARGE
-    failed = count = 0
-
-    def show(check: checks.Check, kind: str = "") -> None:
-        nonlocal failed, count
-        failed, count = failed + (not check.ok), count + 1
-        print(
-            f"{'ok  ' if check.ok else 'FAIL'} {kind}{check.name}: {check.error:.1e} of {check.limit:.0e}", flush=True
-        )
-
-    for found in checks.all_checks(device, dtypes, cases):
-        show(found)
-    for dtype in dtypes:
-        for paged in (True, False):
-            for found in loop(dtype, device, paged):
-                show(found, f"{str(dtype).removeprefix('torch.')}: ")
-    if not small and torch.float16 in dtypes:
-        for paged in (True, False):
-            show(far(device, paged))
-            torch.cuda.empty_cache()
-    where = "under the interpreter on this CPU" if given.fake else "on this card"
-    print(f"{count - failed} of {count} checks passed {where}.")
-    return 1 if failed else 0
-
-
-def _compile(given: argparse.Namespace) -> int:
-    if find_spec("triton") is None:
-        raise UsageError("triton is not installed. Install the extra: pip install simbatch[gpu].")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        raise UsageError("TRITON_INTERPRET=1 is set, and interpreted kernels cannot be compiled. Unset it.")
-    import triton
-
-    from validation import compile_check
-
-    print(f"triton {triton.__version__}, sm_90")
-    print(compile_check.HEADER)
-    problems = count = 0
-    for compiled in compile_check.compile_all(given.quick):
-        count += 1
-        found = compiled.problems()
-        problems += bool(found)
-        print(compile_check.row(compiled) + "".join(f"  <- {what}" for what in found), flush=True)
-    print(f"{count - problems} of {count} variants are as intended.")
-    return 1 if problems else 0
-
-
 # -- runs ------------------------------------------------------------------------------------------
-
-
-def _say_machine(machine: dict[str, Any]) -> str:
-    names = ("device", "torch", "cuda", "triton", "python", "nvidia_smi driver_version")
-    return " · ".join(f"{name} {machine[name]}" for name in names if machine.get(name))
 
 
 def _setting(given: argparse.Namespace) -> tuple[Any, Any, int, dict[str, Any]]:
@@ -238,7 +163,7 @@ def _replay(given: argparse.Namespace) -> int:
     profile = Profile.load(path) if path.exists() else None
     if profile is None:
         _tell(f"there is no {path}: the replay is compared step by step, and nothing is predicted.")
-    backend = _backend(given, shape, card, kv_tokens, max(given.max_num_batched_tokens, 16_384))
+    backend = _backend(given, shape, card, kv_tokens, max(given.max_num_batched_tokens, _WHOLE_PROMPTS_TOKENS))
     for name, bundle in bundles.items():
         # One after the other and nothing kept: the next cache needs the memory of the one before.
         _replay_one(given, trace, name, bundle.memory == "contiguous", backend, shape.vocab, kv_tokens, profile)
@@ -289,12 +214,14 @@ def _fit(given: argparse.Namespace) -> int:
     from simbatch.deployment import find_gpu
     from validation.fit import fit
     from validation.measurements import read, read_machine
+    from validation.package_fit import package_fit
     from validation.profile import card_of, write_card
     from validation.shape import find_shape
 
     machine = read_machine(given.out)
     shape = find_shape(machine["model"], machine["layers"])
-    found = fit(read(given.out), shape, find_gpu(machine["gpu"]))
+    rows = read(given.out)
+    found = fit(rows, shape, find_gpu(machine["gpu"]))
     path = given.out / "profile.json"
     write_card(card_of(found, shape, machine), path)
     for name, value in asdict(found.coefficients).items():
@@ -306,6 +233,11 @@ def _fit(given: argparse.Namespace) -> int:
                 f"p95 {errors.p95:.2%}, worst {errors.worst:.2%} at {errors.worst_at}"
             )
     print(f"{path}{' (FAKE)' if machine.get('fake') else ''}")
+    if find_spec("simbatch.answers.fit") is None:
+        return 0
+    ours = package_fit(rows, shape, machine, found.coefficients.weight_efficiency)
+    ours.save(given.out / "profile.toml")
+    print(f"{given.out / 'profile.toml'}: for simbatch run --timing, median error {ours.card.error.median:.2%}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Runs an iteration on a device: uploads it in one copy, launches it (as a CUDA graph where there is one), times it.
+"""Runs an iteration on a device: uploads it, launches it (as a CUDA graph where there is one), times it.
 
 On a card, time is that of CUDA events around the launches; on a CPU, under Triton's interpreter, it is
 the clock's, good for nothing but to see that every line runs.
@@ -61,40 +61,29 @@ class ModelExecutor:
         self.most_rows = next((b for b in BUCKETS if b >= most_rows), most_rows)
         self.most_tokens = most_tokens + self.most_rows
         self.columns = cache.columns(model.longest_tokens)
-        self._host, self._packed, self.inputs = self._buffers(self.most_rows + most_chunks)
+        self._host, self._uploads, self.inputs = self._buffers(self.most_rows + most_chunks)
         self._attention: dict[int, DecodeAttention] = {}
         self._graphs: dict[Layout, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
         self._pool: Any = None
         if self.on_card:
             self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def _buffers(self, rows: int) -> tuple[dict[str, np.ndarray], tuple[torch.Tensor, torch.Tensor], Inputs]:
-        """One packed buffer on each side, and views into them by name; slots start at -1 and lengths at 0."""
+    def _buffers(self, rows: int) -> tuple[dict[str, np.ndarray], list[tuple[torch.Tensor, torch.Tensor]], Inputs]:
+        """(views to write, pairs to copy, device buffers): pinned here for each one there, in the order of `Inputs`."""
         paged = self.cache.page_tokens > 0
-        sizes = {
-            "tokens": (self.most_tokens, 8),
-            "positions": (self.most_tokens, 8),
-            "slots": (self.most_tokens, 8),
-            "tables": (rows * self.columns, 4 if paged else 8),
-            "lens": (rows, 4),
-        }
-        total = sum(count * size for count, size in sizes.values())
-        host = torch.zeros(total, dtype=torch.uint8, pin_memory=self.on_card)
-        device = host.to(self.model.device, copy=True)
-        views: dict[str, np.ndarray] = {}
-        tensors: dict[str, torch.Tensor] = {}
-        at = 0
-        for name, (count, size) in sizes.items():
-            piece = slice(at, at + count * size)
-            kind = torch.int64 if size == 8 else torch.int32
-            views[name] = host[piece].view(kind).numpy()
-            tensors[name] = device[piece].view(kind)
-            at += count * size
-        if paged:
-            views["tables"] = views["tables"].reshape(rows, self.columns)
-            tensors["tables"] = tensors["tables"].view(rows, self.columns)
-        views["slots"][:] = -1
-        return views, (host, device), Inputs(**{name: tensors[name] for name in Inputs._fields})
+        tokens = torch.zeros(self.most_tokens, dtype=torch.int64)
+        host = Inputs(
+            tokens=tokens,
+            positions=tokens.clone(),
+            slots=tokens.clone().fill_(-1),
+            lens=torch.zeros(rows, dtype=torch.int32),
+            tables=torch.zeros((rows, self.columns) if paged else (rows,), dtype=torch.int32 if paged else torch.int64),
+        )
+        if self.on_card:
+            host = Inputs(*(buffer.pin_memory() for buffer in host))
+        device = Inputs(*(buffer.to(self.model.device, copy=True) for buffer in host))
+        views = {name: buffer.numpy() for name, buffer in zip(Inputs._fields, host, strict=True)}
+        return views, list(zip(device, host, strict=True)), device
 
     # -- one iteration ---------------------------------------------------------------------------
 
@@ -179,7 +168,7 @@ class ModelExecutor:
         for rows in reversed([bucket for bucket in BUCKETS if bucket <= self.most_rows]):
             self.upload(Work())
             self._host["lens"][:rows] = 1
-            self._packed[1].copy_(self._packed[0])
+            self._copy(rows, rows)
             self._pool = self._capture((rows, ()), self._pool)
 
     def _capture(self, layout: Layout, pool: Any) -> Any:
@@ -201,7 +190,7 @@ class ModelExecutor:
     # -- upload ------------------------------------------------------------------------------------
 
     def upload(self, work: Work) -> Layout:
-        """Write *work* into the buffers of the device, in one copy."""
+        """Write *work* into the buffers of the device."""
         host, cache = self._host, self.cache
         rows = work.bucket
         if work.tokens + rows > self.most_tokens or rows > self.most_rows:
@@ -227,8 +216,13 @@ class ModelExecutor:
         for i, row in enumerate(work.chunks):
             chunks.append(self._chunk(start, rows + i, row))
             start += len(row.tokens)
-        self._packed[1].copy_(self._packed[0], non_blocking=True)
+        self._copy(start, rows + len(chunks))
         return rows, tuple(chunks)
+
+    def _copy(self, tokens: int, rows: int) -> None:
+        """Send what an iteration of *tokens* and *rows* uses."""
+        for (device, host), used in zip(self._uploads, (tokens, tokens, tokens, rows, rows), strict=True):
+            device[:used].copy_(host[:used], non_blocking=True)
 
     def _chunk(self, start: int, table_row: int, row: Row) -> Chunk:
         host, new, cached = self._host, len(row.tokens), row.context_tokens

@@ -4,8 +4,7 @@ Relative errors are minimised, with a robust loss. What one model on one card ca
 and said so: a constant and the reading of weights are both the same in every iteration, so the share of
 bandwidth that products reach comes from products measured alone (or is 0.85).
 
-This is the one seam to the package's own fit: `fit` is all that the command line calls, and `card_of`
-all that writes a profile card.
+The same rows go through the package's own fit as well: see `validation.package_fit`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ run() { echo "== $*" && "$python" -m validation "$@" 2>>"$out/progress.log"; }
     tail -n 1 "$out/check-bfloat16.txt"
     run measure --out "$out" --minutes "${MINUTES:-1.5}" "$@"
     run fit --out "$out"
-    run replay sharegpt --out "$out" --requests 100 --systems vllm,orca-max "$@"
+    run replay sharegpt --out "$out" --requests 100 --systems vllm,orca-max --max-num-seqs 64 "$@"
     run replay sharegpt --out "$out" --requests 24 --systems static --batch-size 12 "$@"
     run replay sharegpt --out "$out" --requests 5 --systems naive "$@"
     run report --out "$out"
