@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from simbatch.answers.capacity import Capacity, capacity
     from simbatch.answers.compare import compare
     from simbatch.answers.comparison import Comparison
+    from simbatch.answers.cost import Cost, cost
     from simbatch.answers.diagnose.diagnose import diagnose
     from simbatch.answers.diagnose.diagnosis import Diagnosis
     from simbatch.answers.replications import Replications, replicate
+    from simbatch.answers.size import size
+    from simbatch.answers.sized import Size
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
     from simbatch.memory import Memory, PagedMemory
@@ -46,6 +49,7 @@ __all__ = [
     "Cause",
     "Comparison",
     "Continuous",
+    "Cost",
     "DecisionLog",
     "Deployment",
     "Diagnosis",
@@ -64,18 +68,21 @@ __all__ = [
     "Scheduler",
     "Sequence",
     "SimbatchError",
+    "Size",
     "Timing",
     "Trace",
     "UsageError",
     "VllmV1",
     "capacity",
     "compare",
-    "diagnose",
+    "cost",
     "derive",
+    "diagnose",
     "generate",
     "plot",
     "replicate",
     "simulate",
+    "size",
     "testing",
 ]
 
@@ -83,9 +90,12 @@ _HOMES = {
     "simbatch.answers.capacity": ("Capacity", "capacity"),
     "simbatch.answers.compare": ("compare",),
     "simbatch.answers.comparison": ("Comparison",),
+    "simbatch.answers.cost": ("Cost", "cost"),
     "simbatch.answers.diagnose.diagnose": ("diagnose",),
     "simbatch.answers.diagnose.diagnosis": ("Diagnosis",),
     "simbatch.answers.replications": ("Replications", "replicate"),
+    "simbatch.answers.size": ("size",),
+    "simbatch.answers.sized": ("Size",),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
     "simbatch.memory": ("Memory", "PagedMemory"),

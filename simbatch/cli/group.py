@@ -14,10 +14,12 @@ import click
 from simbatch.cli import terminal
 from simbatch.cli.capacity import capacity_verb
 from simbatch.cli.compare import compare_verb
+from simbatch.cli.cost import cost_verb
 from simbatch.cli.diagnose import diagnose_verb
 from simbatch.cli.listing import list_verb
 from simbatch.cli.report import report_verb
 from simbatch.cli.run import run_verb
+from simbatch.cli.size import size_verb
 from simbatch.cli.trace import trace_verbs
 from simbatch.errors import SimbatchError
 from simbatch.version import __version__
@@ -59,7 +61,17 @@ class Verbs(click.Group):
 @click.group(
     "simbatch",
     cls=Verbs,
-    commands=[run_verb, compare_verb, capacity_verb, diagnose_verb, trace_verbs, report_verb, list_verb],
+    commands=[
+        run_verb,
+        compare_verb,
+        size_verb,
+        capacity_verb,
+        cost_verb,
+        diagnose_verb,
+        trace_verbs,
+        report_verb,
+        list_verb,
+    ],
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from simbatch.cli.params import column_map, count, duration, seed, warmup
+from simbatch.cli.params import choices, column_map, count, duration, prices, seed, warmup
 from simbatch.cli.verb import option, section
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -213,3 +213,22 @@ _output = (
 )
 running = section("Run", *_running, *_hidden_output)
 output = section("Output", *_output)
+sizing = section(
+    "Traffic and answer",
+    option("--rate", "rate_per_s", type=float, metavar="R", help="requests/s to be served by all replicas"),
+    option("--over", type=choices, multiple=True, metavar="NAME=A,B,..", help="try several: gpu=h100,l40s; tp=1,2; .."),
+    option("--price", "prices", type=prices, metavar="USD_PER_HOUR", help="per GPU; or h100=2.5,l40s=0.9"),
+    option("--seeds", type=count, metavar="N", help="draws of requests and arrivals (5)"),
+    option("--requests", type=count, metavar="N", help="in a run (all of TRACE, at most 10,000)"),
+    option("--burstiness", type=float, metavar="B", help="of gaps, 1: Poisson (1)"),
+    option("--router", metavar="NAME", help="least-loaded, prefix, .. (round-robin)"),
+    *_reading,
+)
+model = section("Model and GPU", *_model)
+sizing_run = section(
+    "Run",
+    option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),
+    option("--seed", type=seed, default="0", row="--seed S, --jobs N", help="the first (0); processes (1)"),
+    option("--jobs", "n_jobs", type=count, hidden=True),
+    *_output,
+)

@@ -75,3 +75,44 @@ def column_map(text: str) -> dict[str, str]:
             raise click.BadParameter(f"{ours} is mapped twice. Leave one of the two out.")
         found[ours] = theirs
     return found
+
+
+def prices(text: str) -> float | dict[str, float]:
+    """Dollars per hour, of every GPU or by its name.
+
+    >>> prices("2.5"), prices("h100=2.5,l40s=0.9")
+    (2.5, {'h100': 2.5, 'l40s': 0.9})
+    """
+    if "=" not in text:
+        return _dollars(text)
+    return {name: _dollars(price) for name, price in column_map(text).items()}
+
+
+def _dollars(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a price. Give dollars per hour, such as 2.5.") from None
+
+
+def choices(text: str) -> tuple[str, list[str | int | float]]:
+    """An option and the values to try: numbers where they are numbers.
+
+    >>> choices("tp=1,2"), choices("gpu=h100,l40s")
+    (('tensor_parallel_size', [1, 2]), ('gpu', ['h100', 'l40s']))
+    """
+    name, _, values = (part.strip() for part in text.partition("="))
+    found = [_number_or_name(value.strip()) for value in values.split(",") if value.strip()]
+    if not name or not found:
+        raise click.BadParameter(f"{text!r} is not NAME=A,B,... Write for example gpu=h100,l40s or tp=1,2.")
+    name = name.lstrip("-").replace("-", "_")
+    return {"tp": "tensor_parallel_size", "num_gpu_blocks_override": "num_gpu_blocks"}.get(name, name), found
+
+
+def _number_or_name(text: str) -> str | int | float:
+    for kind in (count, float):
+        try:
+            return kind(text)
+        except (click.BadParameter, ValueError):
+            continue
+    return text

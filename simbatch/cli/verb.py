@@ -103,5 +103,6 @@ def _repeating(order: Iterable[click.Parameter], given: dict[str, Any]) -> list[
         elif isinstance(param, Option) and param.repeats:
             names = param.opts if value is not False else param.secondary_opts
             name = max(names, key=len)
-            options += [name] if isinstance(value, bool) else [name, str(value)]
+            for one in value if isinstance(value, list) else [value]:
+                options += [name] if isinstance(one, bool) else [name, str(one)]
     return [*arguments, *options]
