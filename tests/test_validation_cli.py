@@ -128,6 +128,18 @@ def test_another_model_does_not_go_into_the_same_folder(folder: Path, capsys: py
     assert "Give another --out folder" in capsys.readouterr().err
 
 
+def test_another_depth_joins_the_fit_and_another_card_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, more in (("20", ("--layers", "20")), ("40", ()), ("other", ("--gpu", "a100"))):
+        assert main(["measure", "--fake", "--first", "--out", str(tmp_path / name), *more]) == 0
+    fit = ["fit", "--out", str(tmp_path / "40"), "--also"]
+    assert main([*fit, str(tmp_path / "20")]) == 0
+    capsys.readouterr()
+    assert main([*fit, str(tmp_path / "other")]) == 2
+    assert "not on fake H100-SXM-80GB. Leave it out" in capsys.readouterr().err
+
+
 def test_the_job_script_runs_everything(tmp_path: Path) -> None:
     """On the stand-in; kernels are only checked where torch and Triton are, and the log says which."""
     env = os.environ | {"PYTHON": sys.executable, "MINUTES": "0.5"}

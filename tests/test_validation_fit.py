@@ -43,7 +43,7 @@ def test_without_noise_and_kink_every_coefficient_comes_back(model: str, tmp_pat
     found = fitted(tmp_path, fake)
     got, truth = found.coefficients, fake.truth
     assert got.overhead_us == pytest.approx(truth.overhead_us + shape.layers * truth.layer_us, rel=0.01)
-    for name in ("weight_efficiency", "flop_efficiency", "kv_efficiency", "row_us", "pair_efficiency", "smooth_power"):
+    for name in ("weight_efficiency", "flop_efficiency", "kv_efficiency", "row_ns", "pair_efficiency", "smooth_power"):
         assert getattr(got, name) == pytest.approx(getattr(truth, name), rel=0.01), name
     assert found.fitted["formula"].worst < 1e-4
     assert found.held_back["formula"].worst < 1e-4
@@ -95,6 +95,23 @@ def test_what_cannot_be_told_apart_is_pinned_and_said_so(tmp_path: Path) -> None
     assert "no prefills" in fit(decodes, shape, H100).pinned["pair_efficiency"]
     with pytest.raises(UsageError, match="needs at least 12"):
         fit(rows[:9], shape, H100)
+
+
+def test_two_depths_tell_what_a_layer_costs_and_speak_for_the_whole_model(tmp_path: Path) -> None:
+    """70B by depth: 8 and 16 of 80 layers are measured, and all 80 are predicted, which no card here could hold."""
+    whole = find_shape("llama-2-70b")
+    shallow, deep = (FakeGPU(whole.with_layers(n), H100, noise=0.002, kink=0, seed=n) for n in (8, 16))
+    rows = {fake.shape.layers: measured(tmp_path / str(fake.shape.layers), fake) for fake in (shallow, deep)}
+    found = fit(rows[16], deep.shape, H100, also=[(rows[8], shallow.shape)])
+    assert "layer_us" not in found.pinned
+    assert found.coefficients.layer_us == pytest.approx(25, abs=5)
+    full = FakeGPU(whole, H100, noise=0, kink=0)
+    loads = [decode_counts(b, c) for b in (1, 16, 128) for c in (128, 1024)] + [Counts(512, 0, 0, 0, ((512, 0),))]
+    predicted = features(loads, whole, H100).seconds(found.coefficients)
+    truth = np.array([full.seconds(load) for load in loads])
+    assert np.abs(predicted / truth - 1).max() < 0.02
+    alone = features(loads, whole, H100).seconds(fit(rows[16], deep.shape, H100).coefficients)
+    assert np.abs(alone / truth - 1).max() > 0.02, "one depth, multiplied, is wrong"
 
 
 def test_held_back_rows_are_not_in_the_fit(tmp_path: Path) -> None:

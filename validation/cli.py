@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from simbatch.errors import SimbatchError
+from simbatch.errors import SimbatchError, UsageError
 from validation import cli_kernels
 
 STARTED = time.monotonic()
@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--max-num-batched-tokens", type=int, default=2048)
     replay.add_argument("--batch-size", type=int, help="of static")
     replay.add_argument("--host-in-time", action="store_true", help="host time between steps counts as time")
-    verb("fit", _fit, "from the measurements to a profile card")
+    fitted = verb("fit", _fit, "from the measurements to a profile card")
+    fitted.add_argument("--also", type=Path, action="append", default=[], help="folder of another depth, same card")
     report = verb("report", _report, "predicted against measured, bandwidth reached, where it is worst")
     report.add_argument("--require", action="store_true", help="exit 3 if a target is missed")
     return parser
@@ -221,7 +222,13 @@ def _fit(given: argparse.Namespace) -> int:
     machine = read_machine(given.out)
     shape = find_shape(machine["model"], machine["layers"])
     rows = read(given.out)
-    found = fit(rows, shape, find_gpu(machine["gpu"]))
+    also = []
+    for folder in given.also:
+        other = read_machine(folder)
+        if (other["gpu"], other["fake"]) != (machine["gpu"], machine["fake"]):
+            raise UsageError(f"{folder} was measured on {other['device']}, not on {machine['device']}. Leave it out.")
+        also.append((read(folder), find_shape(other["model"], other["layers"])))
+    found = fit(rows, shape, find_gpu(machine["gpu"]), also)
     path = given.out / "profile.json"
     write_card(card_of(found, shape, machine), path)
     for name, value in asdict(found.coefficients).items():

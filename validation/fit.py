@@ -17,7 +17,7 @@ import numpy as np
 
 from simbatch.deployment import GPU
 from simbatch.errors import UsageError
-from validation.form import Coefficients, Floats, features
+from validation.form import Coefficients, Features, Floats, features
 from validation.measurements import Row
 from validation.shape import Shape
 from validation.work import Counts, Load
@@ -77,8 +77,12 @@ class Fit:
     n: int
 
 
-def fit(rows: Sequence[Row], shape: Shape, card: GPU) -> Fit:
-    """Both forms from the steps among *rows*. Raises UsageError with fewer than 12 of them."""
+def fit(rows: Sequence[Row], shape: Shape, card: GPU, also: Sequence[tuple[Sequence[Row], Shape]] = ()) -> Fit:
+    """Both forms from the steps among *rows*. Raises UsageError with fewer than 12 of them.
+
+    *also*: steps of other depths or models on the same card, for the formula: with two depths it can tell
+    what each layer costs beside its weights, and so speak for a model that is deeper than what fits the card.
+    """
     steps = [row for row in rows if row.stage == "step"]
     seen = [row for row in steps if not row.held_back]
     if len(seen) < LEAST_POINTS:
@@ -89,7 +93,12 @@ def fit(rows: Sequence[Row], shape: Shape, card: GPU) -> Fit:
     counts = [row.counts for row in seen]
     measured = np.array([row.duration_s for row in seen])
     efficiency, source = weight_efficiency(rows, card)
-    coefficients, pinned = fit_formula(counts, measured, shape, card, efficiency)
+    loads, all_measured = features(counts, shape, card), measured
+    for other_rows, other_shape in also:
+        others = [row for row in other_rows if row.stage == "step" and not row.held_back]
+        loads = loads.and_then(features([row.counts for row in others], other_shape, card))
+        all_measured = np.concatenate([all_measured, [row.duration_s for row in others]])
+    coefficients, pinned = fit_formula(loads, all_measured, efficiency)
     table = fit_piecewise(counts, measured)
     forms = {
         "formula": lambda c: features(c, shape, card).seconds(coefficients),
@@ -144,13 +153,11 @@ def weight_efficiency(rows: Sequence[Row], card: GPU) -> tuple[float, str]:
     return float(min(1.0, 1 / per_byte)), f"{len(products)} products measured alone"
 
 
-def fit_formula(
-    counts: Sequence[Counts], measured: Floats, shape: Shape, card: GPU, efficiency: float
-) -> tuple[Coefficients, dict[str, str]]:
+def fit_formula(f: Features, measured: Floats, efficiency: float) -> tuple[Coefficients, dict[str, str]]:
     """Coefficients with *efficiency* pinned, by least squares on relative errors, and what else was pinned."""
     from scipy.optimize import least_squares
 
-    f = features(counts, shape, card)
+    depths = np.unique(f.layers)
     has_chunks = bool(f.pair_s.any())
     has_rows = bool(f.rows.any())
     start = replace(Coefficients(), weight_efficiency=efficiency, layer_us=0.0)
@@ -159,7 +166,8 @@ def fit_formula(
         return replace(
             start,
             overhead_us=float(x[0]),
-            row_us=float(x[1]) if has_rows else 0.0,
+            layer_us=float(x[5]) if len(depths) > 1 else 0.0,
+            row_ns=float(x[1]) if has_rows else 0.0,
             flop_efficiency=float(1 / x[2]),
             kv_efficiency=float(1 / x[3]) if has_rows else start.kv_efficiency,
             pair_efficiency=float(1 / x[4]) if has_chunks else start.pair_efficiency,
@@ -174,18 +182,20 @@ def fit_formula(
         found = least_squares(
             residuals,
             args=(power,),
-            x0=[1000.0, 2.0, 1.4, 1.1, 2.5],
-            bounds=([0, 0, 1.0, 1.0, 1.0], [1e5, 1e3, 20.0, 20.0, 100.0]),
-            x_scale=[500.0, 1.0, 0.3, 0.2, 1.0],
+            x0=[1000.0, 50.0, 1.4, 1.1, 2.5, 10.0],
+            bounds=([0, 0, 1.0, 1.0, 1.0, 0], [1e5, 1e5, 20.0, 20.0, 100.0, 1e4]),
+            x_scale=[500.0, 30.0, 0.3, 0.2, 1.0, 10.0],
             loss="soft_l1",
             f_scale=0.01,
         )
         if best is None or found.cost < best[0]:
             best = float(found.cost), unpack(found.x, power)
     assert best is not None
-    pinned = {"layer_us": f"0: one depth was measured, so overhead_us holds the gaps of all {shape.layers} layers"}
+    pinned = {}
+    if len(depths) == 1:
+        pinned["layer_us"] = f"0: one depth was measured, so overhead_us holds the gaps of all {depths[0]:.0f} layers"
     if not has_rows:
-        pinned |= dict.fromkeys(("row_us", "kv_efficiency"), "default: no decodes were measured")
+        pinned |= dict.fromkeys(("row_ns", "kv_efficiency"), "default: no decodes were measured")
     if not has_chunks:
         pinned["pair_efficiency"] = "default: no prefills were measured"
     return best[1], pinned

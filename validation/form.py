@@ -1,7 +1,7 @@
 """The time of an iteration as a formula whose coefficients mean something, so that it moves to other cards.
 
     t = overhead + layers · layer + [ (W / (η_w·BW))^p + (F_T / (η_f·F))^p ]^(1/p)
-        + K·κ / (η_a·BW) + row · B + pairs · 4·L·h / (η_p·F)
+        + K·κ / (η_a·BW) + layers · row · B + pairs · 4·L·h / (η_p·F)
 
 W weight bytes (layers and output layer), F_T operations of all products for T tokens, K context of the
 decoding rows, κ KV bytes of a token, B decoding rows as computed (padded), pairs = Σ P·C + P(P+1)/2, h
@@ -12,7 +12,7 @@ heads times head size, BW and F the card's peaks. The smooth maximum has its exp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ class Coefficients:
     """Share of the bandwidth that products reach while they wait for weights."""
     flop_efficiency: float = 0.80
     kv_efficiency: float = 0.90
-    row_us: float = 2.0
-    """Of a decoding row, all layers together."""
+    row_ns: float = 50.0
+    """Of a decoding row in a layer."""
     pair_efficiency: float = 0.40
     smooth_power: float = 1.7
 
@@ -58,10 +58,15 @@ class Features:
     layers: Floats
     tokens: Floats
 
+    def and_then(self, other: Features) -> Features:
+        """Both, one after the other: iterations of several shapes."""
+        names = [field.name for field in fields(self)]
+        return Features(**{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names})
+
     def seconds(self, c: Coefficients) -> Floats:
         """The formula."""
         roof = smooth_maximum(self.weight_s / c.weight_efficiency, self.flop_s / c.flop_efficiency, c.smooth_power)
-        small = 1e-6 * (c.overhead_us + c.layer_us * self.layers + c.row_us * self.rows)
+        small = 1e-6 * (c.overhead_us + c.layer_us * self.layers + 1e-3 * c.row_ns * self.rows * self.layers)
         total: Floats = small + roof + self.kv_s / c.kv_efficiency + self.pair_s / c.pair_efficiency
         return total
 

@@ -24,7 +24,7 @@ _UNITS = {
     "weight_efficiency": "share of bandwidth",
     "flop_efficiency": "share of the dense peak",
     "kv_efficiency": "share of bandwidth",
-    "row_us": "µs a decoding row, padding included",
+    "row_ns": "ns a decoding row and layer, padding included",
     "pair_efficiency": "share of the dense peak",
     "smooth_power": "exponent of the smooth maximum",
 }
