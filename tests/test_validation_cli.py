@@ -131,7 +131,7 @@ def test_another_model_does_not_go_into_the_same_folder(folder: Path, capsys: py
 def test_another_depth_joins_the_fit_and_another_card_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, more in (("20", ("--layers", "20")), ("40", ()), ("other", ("--gpu", "a100"))):
+    for name, more in (("20", ("--layers", "20")), ("40", ()), ("other", ("--gpu", "h200"))):
         assert main(["measure", "--fake", "--first", "--out", str(tmp_path / name), *more]) == 0
     fit = ["fit", "--out", str(tmp_path / "40"), "--also"]
     assert main([*fit, str(tmp_path / "20")]) == 0
