@@ -282,6 +282,14 @@ def test_reservations_are_named_as_such() -> None:
     assert "with the system vllm" in str(found.findings[0].effect)
 
 
+def test_one_at_a_time_is_a_limit_of_one() -> None:
+    found = sb.diagnose(run(system="naive"))
+    assert found.findings[0].id == "sequence-capped"
+    assert found.findings[0].change[0].startswith("serve more than one request at a time")
+    assert "with the system vllm" in str(found.findings[0].effect)
+    assert found.questions[0].answer == "1 sequence, of 1 that may run"
+
+
 def test_a_light_load_is_healthy() -> None:
     trace = sb.Trace.load("sharegpt").head(100).at_rate(3, seed=0)
     result = sb.simulate(trace, sb.Deployment("llama-3.1-8b", gpu="h100"))

@@ -329,6 +329,12 @@ def test_signals_may_be_written_out(simbatch: Run) -> None:
     assert (wrong.exit_code, "kv_usage is 99.0, but it is a share" in wrong.stderr) == (2, True)
 
 
+def test_a_file_that_is_too_long_for_a_page(tmp_path: Path, simbatch: Run) -> None:
+    (tmp_path / "long.prom").write_text(VLLM + "# more\n" * 1_300_000, encoding="utf-8")
+    done = simbatch("diagnose", "long.prom")
+    assert (done.exit_code, "longer than 8 MiB, which no page of metrics is" in done.stderr) == (2, True)
+
+
 def test_a_folder_that_is_no_run_and_flags_that_a_run_answers(tmp_path: Path, simbatch: Run) -> None:
     assert "is not a saved run" in simbatch("diagnose", tmp_path).stderr
     assert simbatch("diagnose", tmp_path).exit_code == 2

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.version import __version__
 
-MOST_BYTES = 32 * 2**20
-"""Of a page. That of a busy server has well under a megabyte."""
+MOST_BYTES = 8 * 2**20
+"""Of a page. That of a busy server has well under one MiB."""
 MOST_LOG_BYTES = 2**26
 """Of a file. The end of a longer log holds more lines than are kept."""
 TIMEOUT_S = 10.0

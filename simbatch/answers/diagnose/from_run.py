@@ -32,7 +32,7 @@ def run_signals(result: Result) -> Signals:
         "model": deployment.get("model"),
         "gpu": deployment.get("gpu"),
         "tensor_parallel": deployment.get("tensor_parallel_size"),
-        "max_num_seqs": limits.get("max_num_seqs"),
+        "max_num_seqs": _seats(found, limits.get("max_num_seqs")),
         "max_num_batched_tokens": limits.get("max_num_batched_tokens"),
         "kv_tokens": facts.capacity_tokens,
         "kv_memory_share": facts.gpu_memory_share,
@@ -48,6 +48,12 @@ def run_signals(result: Result) -> Signals:
         **_means(facts),
     }
     return {key: value for key, value in signals.items() if value is not None}
+
+
+def _seats(found: dict[str, Any], limit: int | None) -> int | None:
+    """Sequences that may run at once: those that did, where a system of its own kind (naive, static) stops earlier."""
+    most, held = found["batch"]["running_max"], found["bound_by"]["max_num_seqs"]
+    return int(most) if most and held and held > LONG_ENOUGH and (limit is None or most < limit) else limit
 
 
 def _means(facts: Facts) -> Signals:

@@ -26,7 +26,11 @@ def _batch(view: View) -> Answer:
             return Answer(question, "nobody queued when it was looked at" if nobody else NOT_SAID)
         mean = sum(batches) / len(batches)
     limit = view.number("max_num_seqs")
-    return Answer(question, f"{show(mean)} sequences" + (f", of {show(limit)} that may run" if limit else ""), mean)
+    return Answer(
+        question,
+        f"{show(mean)} sequence{'' if mean == 1 else 's'}" + (f", of {show(limit)} that may run" if limit else ""),
+        mean,
+    )
 
 
 def _memory(view: View) -> Answer:

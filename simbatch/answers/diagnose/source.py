@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simbatch.answers.diagnose.fetch import TIMEOUT_S, address_of, fetch, is_address, read_file
+from simbatch.answers.diagnose.fetch import MOST_BYTES, TIMEOUT_S, address_of, fetch, is_address, read_file
 from simbatch.answers.diagnose.from_log import is_log, log_signals
 from simbatch.answers.diagnose.from_pages import page_signals
 from simbatch.answers.diagnose.page import Page, is_page, read_page
@@ -57,7 +57,7 @@ def read_source(
     if text.lstrip().startswith(("{", "[")) and not is_log(text):
         return _json(text, source)
     if is_page(text) or not is_log(text):
-        return page_signals(read_page(text, source))
+        return page_signals(_page(source, timeout_s))
     return log_signals(text.splitlines(), source)
 
 
@@ -65,7 +65,12 @@ def _page(source: str, timeout_s: float) -> Page:
     if is_address(source):
         address = address_of(source)
         return read_page(fetch(address, timeout_s), address)
-    return read_page(read_file(Path(source)), source)
+    path = Path(source)
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise UsageError(
+            f"{source}: the file is longer than {MOST_BYTES / 2**20:.0f} MiB, which no page of metrics is."
+        )
+    return read_page(read_file(path), source)
 
 
 def _signals(text: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def sequence_capped(view: View, found: list[Finding]) -> Finding | None:
         change = f"raise max_num_seqs: at this length the KV cache holds about {room:,} sequences"
     else:
         change = "raise max_num_seqs"
-    slower = "each iteration gets longer with more sequences: see what time between tokens allows"
+    slower = "each iteration gets longer with more sequences: where time between tokens allows no more, add replicas"
     return Finding(
         "sequence-capped",
         "Sequence-capped: the limit on sequences holds requests back while KV memory is left"
@@ -113,6 +113,7 @@ def token_budget(view: View, found: list[Finding]) -> Finding | None:
     budget = view.number("max_num_batched_tokens")
     if budget is None and view.text("engine").startswith("vllm-v0"):
         budget = float(BUDGET_OF_V0)
+    others = [number(share) or 0.0 for name, share in view.signals.get("held_back", {}).items() if name != "nothing"]
     evidence = []
     if prompt and budget and wants_throughput and view.signals.get("chunked_prefill") and prompt > MANY_STEPS * budget:
         steps = {tokens: math.ceil(prompt / tokens) for tokens in (budget, 4 * budget, 16 * budget) if tokens <= prompt}
@@ -126,7 +127,7 @@ def token_budget(view: View, found: list[Finding]) -> Finding | None:
         evidence.append(
             "chunked prefill bounds the stall of running decodes; it is not made to raise offline throughput"
         )
-    if by_budget >= HELD_BACK:
+    if by_budget >= max(HELD_BACK, 0.5 * max(others, default=0.0)):
         evidence.append(f"the token budget held the head of the queue back for {percent(by_budget)} of the time")
     if not evidence:
         return None
