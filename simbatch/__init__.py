@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from simbatch.answers.replications import Replications, replicate
     from simbatch.answers.size import size
     from simbatch.answers.sized import Size
+    from simbatch.answers.sweep import sweep
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
     from simbatch.memory import Memory, PagedMemory
@@ -83,6 +84,7 @@ __all__ = [
     "replicate",
     "simulate",
     "size",
+    "sweep",
     "testing",
 ]
 
@@ -96,6 +98,7 @@ _HOMES = {
     "simbatch.answers.replications": ("Replications", "replicate"),
     "simbatch.answers.size": ("size",),
     "simbatch.answers.sized": ("Size",),
+    "simbatch.answers.sweep": ("sweep",),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
     "simbatch.memory": ("Memory", "PagedMemory"),

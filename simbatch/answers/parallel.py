@@ -7,7 +7,9 @@ killed takes its job with it and nothing else: what it had not finished is tried
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from simbatch.errors import SimbatchError
@@ -22,7 +24,7 @@ ATTEMPTS = 3
 
 def run_all(
     task: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], n_jobs: int = -1
-) -> Iterator[tuple[int, Found]]:
+) -> Generator[tuple[int, Found], None, None]:
     """(number of the job, what *task* made of it), as they are finished, in any order.
 
     *n_jobs* processes; -1: as many as there are cores, or as the backend in force has; 1: this process, unless
@@ -52,6 +54,11 @@ def run_all(
                     f"worker processes were killed {ATTEMPTS} times in a row, with {len(left):,} of {len(jobs):,} runs "
                     "left. There may be too little memory for so many at once: ask for fewer with n_jobs."
                 ) from error
+        finally:
+            with warnings.catch_warnings():
+                # That runs which nobody waits for any more are given up is what is wanted here.
+                warnings.simplefilter("ignore")
+                found.close()
 
 
 def _numbered(task: Callable[..., Found], number: int, job: tuple[Any, ...]) -> tuple[int, Found]:
@@ -60,8 +67,6 @@ def _numbered(task: Callable[..., Found], number: int, job: tuple[Any, ...]) -> 
 
 def _told_where() -> bool:
     """Has somebody said where to run things (`joblib.parallel_config`)? Without joblib loaded, nobody has."""
-    import sys
-
     if "joblib" not in sys.modules:
         return False
     from joblib.parallel import get_active_backend
