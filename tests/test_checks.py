@@ -89,7 +89,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: TRACE.with_samples(1.0), "the number of samples is 1.0. Give a whole number of at least 1."),
     (lambda: run().metrics(ttft_s="1"), "the limit ttft is '1'. Give a number of seconds."),
     (lambda: run().metrics(percentile="x"), "the percentile is 'x'. Give a number."),
-    (lambda: run().metrics(warmup_s="x"), "the warm-up is 'x'. Give a number of seconds."),
+    (lambda: run().metrics(warmup_s=(1,)), "the warm-up is (1,). Give a number of seconds."),
     (lambda: run().metrics(price_usd_per_hour="x"), "the price is 'x'. Give a number of dollars."),
     (
         lambda: run().metrics(price_usd_per_hour=-1),
