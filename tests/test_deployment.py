@@ -142,6 +142,8 @@ def test_an_ambiguous_model_names_the_candidates() -> None:
         ("NVIDIA L40S", "L40S"),
         ("A40-48GB", "A40"),
         ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("rtx4090", "RTX 4090"),
+        ("RTXA6000", "RTX A6000"),
         ("NVIDIA RTX A6000", "RTX A6000"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Server"),
         ("NVIDIA B200", "B200-180GB"),

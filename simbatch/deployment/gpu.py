@@ -97,7 +97,8 @@ def find_gpu(name: str) -> GPU:
 def _parse(name: str) -> tuple[frozenset[str], str | None, int | None]:
     """(what tells the family, form factor, label in GB) of a name in any spelling."""
     family, form, memory_gb = set(), None, None
-    for word in re.findall(r"[a-z0-9]+", re.sub(r"\(.*?\)", "", name.lower())):
+    spaced = re.sub(r"\brtx(?=a?\d)", "rtx ", re.sub(r"\(.*?\)", "", name.lower()))
+    for word in re.findall(r"[a-z0-9]+", spaced):
         if form_word := _FORM.fullmatch(word):
             form = form_word[1]
         elif label := _MEMORY.fullmatch(word):
