@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 from simbatch.engine import Engine
-from simbatch.progression import iterations_by, span
+from simbatch.progression import iterations_by
 from simbatch.record import Stretch
 from simbatch.request import Sequence
 from simbatch.scheduler.plan import Plan
@@ -50,7 +50,8 @@ class AsyncEngine(Engine):
                 if not self._unprocessed:
                     self._run_ahead(plan, stretch)
                 if self._must_wait(stretch):
-                    yield from self._wait(stretch)
+                    yield self._wait(stretch)
+                    self._boundary = self._stretch = None
                 self.now_ps = self._boundary_of(stretch)
                 self._busy_until = stretch.start_ps + stretch.took_ps
                 ended = self._apply(plan, stretch)
@@ -60,7 +61,8 @@ class AsyncEngine(Engine):
                         self.memory.part(sequence)
                 if ended or self.log is not None:
                     self._unprocessed.append((self._busy_until, ended))
-            self._process_outputs()
+            if self._unprocessed:
+                self._process_outputs()
             if self.feedback:
                 yield self._late(self.now_ps, self._plan_priority)
 
@@ -85,18 +87,20 @@ class AsyncEngine(Engine):
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         stretch = super()._begin(plan, start_ps)
-        for _, finishing in self._unprocessed:
-            for sequence in finishing:
-                # Planned with, although it ends as the stretch begins.
-                if sequence in self.running:
-                    stretch.live += sequence.final_computed
-                else:
-                    stretch.waiting -= 1
+        if self._unprocessed:
+            for _, finishing in self._unprocessed:
+                for sequence in finishing:
+                    # Planned with, although it ends as the stretch begins.
+                    if sequence in self.running:
+                        stretch.live += sequence.final_computed
+                    else:
+                        stretch.waiting -= 1
         return stretch
 
     def _boundary_of(self, stretch: Stretch) -> int:
         """The plan after *stretch* is made when its last batch begins."""
-        return stretch.start_ps + span(stretch.iterations - 1, stretch.first_ps, stretch.increment_ps)
+        last_ps = stretch.first_ps + stretch.increment_ps * (stretch.iterations - 1)
+        return stretch.start_ps + stretch.took_ps - last_ps
 
     def _iterations_at(self, stretch: Stretch, elapsed_ps: int) -> int:
         """The batch in flight, and the one behind it."""

@@ -25,7 +25,6 @@ class Batch:
         "_ends",
         "_newest_decoding_rank",
         "_next_rank",
-        "_origins",
         "clock",
         "decodes_first",
         "decoding",
@@ -35,6 +34,7 @@ class Batch:
         "last_decode_ps",
         "live_padding_tokens",
         "members",
+        "origins",
         "partial",
         "paused",
     )
@@ -60,7 +60,8 @@ class Batch:
         """End of the last iteration in which the decoding members got their token."""
         self.paused: dict[int, int] = {}
         """How many decoding members have had no token since when, if iterations left them out."""
-        self._origins = 0
+        self.origins = 0
+        """Sum over decoding members."""
         self._ends: dict[int, dict[Sequence, None]] = {}
         self._end_clocks: list[int] = []
         self._next_rank = 0
@@ -86,23 +87,25 @@ class Batch:
     @property
     def context_tokens(self) -> int:
         """Tokens in the cache of all decoding members."""
-        return self.decoding * self.clock - self._origins
+        return self.decoding * self.clock - self.origins
 
     @property
     def live_tokens(self) -> int:
         """Tokens in the cache that belong to unfinished members, padding left out."""
-        live = self.decoding * self.clock - self._origins - self.live_padding_tokens
+        live = self.decoding * self.clock - self.origins - self.live_padding_tokens
         if self.ended:
             live -= len(self.ended) * self.clock - self.ended_origins
-        for sequence in self.partial:
-            live += max(0, sequence.computed - sequence.padding_tokens)
+        if self.partial:
+            for sequence in self.partial:
+                live += max(0, sequence.computed - sequence.padding_tokens)
         return live
 
     @property
     def partial_last(self) -> bool:
         """Was every partial member admitted after every decoding one?"""
-        first = next(iter(self.partial), None)
-        return first is None or first.rank > self._newest_decoding_rank
+        for first in self.partial:
+            return first.rank > self._newest_decoding_rank
+        return True
 
     def iterations_to_finish(self) -> int:
         """Iterations until the next decoding member ends; call only while one decodes and has not ended."""
@@ -120,14 +123,15 @@ class Batch:
 
     def admit(self, sequence: Sequence) -> None:
         """Seat a sequence behind all others; it is partial until its known tokens are computed."""
-        self._seat(sequence)
-        self.partial[sequence] = None
-
-    def _seat(self, sequence: Sequence) -> None:
-        """Put a sequence behind all others."""
         sequence.rank = self._next_rank
         self._next_rank += 1
-        self.members.pop(sequence, None)
+        self.members[sequence] = self.partial[sequence] = None
+
+    def _seat(self, sequence: Sequence) -> None:
+        """Put a member behind all others."""
+        sequence.rank = self._next_rank
+        self._next_rank += 1
+        del self.members[sequence]
         self.members[sequence] = None
 
     def join(self, sequence: Sequence, now_ps: int) -> None:
@@ -136,14 +140,14 @@ class Batch:
         if self.decodes_first:
             for member in (sequence, *self.partial):
                 self._seat(member)
-        sequence.origin = self.clock - sequence.computed
+        origin = sequence.origin = self.clock - sequence.computed
         sequence.last_token_ps = now_ps
         self.decoding += 1
-        self._origins += sequence.origin
+        self.origins += origin
         self.live_padding_tokens += sequence.padding_tokens
         if sequence.rank > self._newest_decoding_rank:
             self._newest_decoding_rank = sequence.rank
-        end = sequence.origin + sequence.final_computed
+        end = origin + sequence.final_computed
         bucket = self._ends.get(end)
         if bucket is None:
             self._ends[end] = {sequence: None}
@@ -200,9 +204,9 @@ class Batch:
 
     def finished(self) -> list[Sequence]:
         """Decoding members that end at this clock, in order of admission; they are *ended* until they leave."""
-        bucket = self._ends.pop(self.clock, None)
-        if bucket is None:
+        if self.clock not in self._ends:
             return []
+        bucket = self._ends.pop(self.clock)
         for sequence in bucket:
             self.ended[sequence] = None
             self.ended_origins += sequence.origin
@@ -223,13 +227,14 @@ class Batch:
             assert 0 < self.clock - s.origin < s.final_computed, (s, self.clock)
 
     def _stop_decoding(self, sequence: Sequence) -> None:
-        sequence.computed = self.clock - sequence.origin
-        sequence.known = sequence.computed + 1
+        origin = sequence.origin
+        sequence.computed = computed = self.clock - origin
+        sequence.known = computed + 1
         if self.last_decode_ps > sequence.last_token_ps:
             sequence.last_token_ps = self.last_decode_ps
-        if sequence.last_token_ps in self.paused:
+        if self.paused and sequence.last_token_ps in self.paused:
             self.paused[sequence.last_token_ps] -= 1
-        self._origins -= sequence.origin
+        self.origins -= origin
         self.decoding -= 1
         if not self.decoding:
             self._newest_decoding_rank = -1

@@ -2,55 +2,60 @@
 
 from __future__ import annotations
 
-from simbatch.batch import Batch
 from simbatch.memory.base import Memory
 from simbatch.record import Stretch
+from simbatch.request import Sequence
 from simbatch.scheduler.plan import Plan
-from simbatch.timing.base import Iteration
 
 
-def work_of(plan: Plan, waiting: int, work: Iteration) -> None:
-    """Fill *work* with what the first iteration of *plan* does while *waiting* requests wait."""
-    running = plan.running
-    decoding = running.decoding if plan.decodes else 0
-    tokens = sequences = decoding
-    context = running.context_tokens + decoding if decoding else 0
-    prefill = prefilling = prefill_context = pairs = 0
-    for sequence, count in plan.chunks.items():
-        if not count:
-            continue  # shares what another computes
-        before = sequence.computed
-        tokens += count
-        sequences += 1
-        context += before + count
-        if sequence.known - before > 1:
-            prefill += count
-            prefilling += 1
-            prefill_context += before + count
-            pairs += count * before + count * (count + 1) // 2
-    work.tokens, work.sequences, work.context_tokens = tokens, sequences, context
-    work.prefill_tokens, work.prefill_sequences = prefill, prefilling
-    work.prefill_context_tokens, work.prefill_pairs = prefill_context, pairs
-    work.waiting = waiting
-    work.plan, work.batch = plan, running
+def opening(plan: Plan, aside: int, memory: Memory, start_ps: int) -> Stretch:
+    """The stretch that *plan* begins at *start_ps*, as far as it is known then.
 
-
-def opening(plan: Plan, work: Iteration, memory: Memory, start_ps: int) -> Stretch:
-    """The stretch that *plan* begins at *start_ps*, as far as it is known then."""
+    *aside* requests wait elsewhere than in the queue.
+    """
     running, waiting = plan.running, plan.waiting
     stretch = Stretch()
-    stretch.start_ps, stretch.steady = start_ps, plan.steady
-    stretch.running, stretch.waiting = unfinished(running), work.waiting
-    stretch.tokens, stretch.sequences = work.tokens, work.sequences
-    stretch.prefill_tokens, stretch.context_tokens = work.prefill_tokens, work.context_tokens
-    stretch.gaps = stretch.live_growth = running.decoding - len(running.ended) if plan.decodes else 0
+    stretch.start_ps = start_ps
+    stretch.plan, stretch.batch = plan, running
+    if plan.decodes:
+        decoding = running.decoding
+        stretch.tokens = stretch.sequences = decoding
+        stretch.context_tokens = decoding * (running.clock + 1) - running.origins
+        stretch.gaps = decoding - len(running.ended)
+    else:
+        stretch.tokens = stretch.sequences = stretch.context_tokens = stretch.gaps = 0
+    stretch.prefill_tokens = stretch.prefill_sequences = stretch.prefill_context_tokens = stretch.prefill_pairs = 0
+    if plan.chunks:
+        stretch.steady = False
+        _add_chunks(plan.chunks, stretch)
+    else:
+        stretch.steady = plan.decodes and not plan.preempted
+    # Members that have got their last token only keep their seat.
+    stretch.running = len(running.members) - len(running.ended) - len(running.drained)
     stretch.live = running.live_tokens - memory.shared_tokens
     stretch.held, stretch.internal = memory.held_tokens, memory.internal_tokens
-    stretch.external = memory.external_tokens(waiting.head() if waiting else None)
-    stretch.cause = int(plan.held_back)
+    stretch.cause = plan.held_back
+    if waiting:
+        stretch.waiting = len(waiting) + aside
+        stretch.external = memory.external_tokens(waiting.head())
+    else:
+        stretch.waiting = aside
+        stretch.external = memory.external_tokens(None)
     return stretch
 
 
-def unfinished(running: Batch) -> int:
-    """Members that have not got their last token: those that only keep their seat do not run."""
-    return len(running) - len(running.ended) - len(running.drained)
+def _add_chunks(chunks: dict[Sequence, int], stretch: Stretch) -> None:
+    """What those that get other than a decode do in an iteration."""
+    for sequence, count in chunks.items():
+        if not count:
+            continue  # shares what another computes
+        before = sequence.computed
+        after = before + count
+        stretch.tokens += count
+        stretch.sequences += 1
+        stretch.context_tokens += after
+        if sequence.known - before > 1:
+            stretch.prefill_tokens += count
+            stretch.prefill_sequences += 1
+            stretch.prefill_context_tokens += after
+            stretch.prefill_pairs += count * before + count * (count + 1) // 2

@@ -17,7 +17,7 @@ import simpy
 
 from simbatch.batch import Batch
 from simbatch.decisions import DecisionLog
-from simbatch.describe import opening, work_of
+from simbatch.describe import opening
 from simbatch.errors import PolicyError, SimbatchError
 from simbatch.memory.base import Memory
 from simbatch.progression import iterations_by, span
@@ -25,7 +25,7 @@ from simbatch.record import Recorder, Stretch
 from simbatch.request import Request, Sequence
 from simbatch.scheduler.base import Scheduler
 from simbatch.scheduler.plan import Cause, Plan
-from simbatch.timing.base import Iteration, Timing
+from simbatch.timing.base import Timing
 from simbatch.units import MAX_PS, PS_PER_S
 
 _LATE = 1 << 40
@@ -82,7 +82,6 @@ class Engine:
         self._boundary: simpy.Event | None = None
         self._stretch: Stretch | None = None
         """The stretch in flight while the process waits for its boundary; `submit` may shorten it."""
-        self._work = Iteration()
         self._barren = 0
         """Preemptions since the last token came out of anybody."""
         self._in_care = 0
@@ -152,7 +151,7 @@ class Engine:
                 yield self._sleep()
                 self.now_ps = int(self.env.now)
                 continue
-            if len(self.running.ended) == self.running.decoding and not plan.chunks:
+            if not plan.chunks and len(self.running.ended) == self.running.decoding:
                 raise PolicyError(
                     f"{type(self.scheduler).__name__} lets nobody leave at {self.now_ps / PS_PER_S:.6f} s, although "
                     f"all {len(self.running)} that run have got their last token. "
@@ -161,17 +160,19 @@ class Engine:
             stretch = self._begin(plan, self.now_ps)
             self._run_ahead(plan, stretch)
             if self._must_wait(stretch):
-                yield from self._wait(stretch)
+                yield self._wait(stretch)
+                self._boundary = self._stretch = None
             end = self.now_ps = stretch.start_ps + stretch.took_ps
             finished = self._apply(plan, stretch)
-            self._finish(finished, end)
+            if finished:
+                self._finish(finished, end)
             if self.log is not None:
                 self.log.applied(finished, self.memory, end)
             if self.feedback:
                 yield self._late(end, self._plan_priority)
 
     def _busy(self) -> bool:
-        return bool(self.waiting or self.running or self.scheduler.aside)
+        return bool(self.running.members or self.waiting or self.scheduler.aside)
 
     def _waiting(self) -> int:
         return len(self.waiting) + len(self.scheduler.aside)
@@ -182,9 +183,10 @@ class Engine:
             plan = self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps)
             if plan.preempted:
                 self._watch(plan)
-            for sequence in plan.dropped:
-                self._in_care -= 1
-                self._refuse(sequence, "can never be scheduled", self.now_ps)
+            if plan.dropped:
+                for sequence in plan.dropped:
+                    self._in_care -= 1
+                    self._refuse(sequence, "can never be scheduled", self.now_ps)
             if plan.chunks or (plan.decodes and self.running.decoding):
                 return plan
             self.running.clock += plan.decodes  # the memory has counted an iteration of nobody
@@ -195,32 +197,32 @@ class Engine:
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         """The first iteration of *plan*, which starts at *start_ps*, and how long it takes."""
-        work = self._work
-        work_of(plan, self._waiting(), work)
-        stretch = opening(plan, work, self.memory, start_ps)
-        first, increment, holds = self.timing.progression(work)
+        stretch = opening(plan, len(self.scheduler.aside), self.memory, start_ps)
+        first, increment, holds = self.timing.progression(stretch)
         if first < 1:
             raise PolicyError(
-                f"{type(self.timing).__name__} says that an iteration of {work.tokens} tokens takes {first} ps. "
+                f"{type(self.timing).__name__} says that an iteration of {stretch.tokens} tokens takes {first} ps. "
                 "An iteration must take at least 1 ps."
             )
         stretch.iterations, stretch.first_ps, stretch.increment_ps, stretch.holds = 1, first, increment, holds
         stretch.took_ps = first
         if self.log is not None:
             self.log.planned(
-                plan, work, self.memory, start_ps, self.scheduler, self.now_ps if self.plans_ahead else None
+                plan, stretch, self.memory, start_ps, self.scheduler, self.now_ps if self.plans_ahead else None
             )
         return stretch
 
     def _run_ahead(self, plan: Plan, stretch: Stretch) -> None:
         """Lengthen *stretch* by the iterations in which the plan, asked again, would be the same."""
         if stretch.steady and not self.step and not self.scheduler.asks_every_iteration:
-            most = min(stretch.holds, self.running.iterations_to_finish())
+            most = self.running.iterations_to_finish()
+            if most > stretch.holds:
+                most = stretch.holds
             if self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS:
                 most = 1
             if most > 1:
-                stretch.iterations = 1 + self.memory.headroom(most - 1, plan.spare)
-                stretch.took_ps = span(stretch.iterations, stretch.first_ps, stretch.increment_ps)
+                stretch.iterations = iterations = 1 + self.memory.headroom(most - 1, plan.spare)
+                stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
         if stretch.start_ps + stretch.took_ps > MAX_PS:
             raise SimbatchError(
                 f"simulated time passes {MAX_PS / PS_PER_S / 86400:.0f} days, the longest span that 64 bits of "
@@ -233,11 +235,9 @@ class Engine:
         Returns who has got its last token.
         """
         running, memory, recorder = self.running, self.memory, self.recorder
-        start, first = stretch.start_ps, stretch.first_ps
+        start, first, iterations = stretch.start_ps, stretch.first_ps, stretch.iterations
         end = start + stretch.took_ps
-        stretch.held_integral, stretch.internal_integral = memory.advance(
-            stretch.iterations, first, stretch.increment_ps
-        )
+        stretch.held_integral, stretch.internal_integral = memory.advance(iterations, first, stretch.increment_ps)
         recorder.stretch(stretch, memory.held_tokens)
         if plan.decodes:
             if running.decoding:
@@ -247,11 +247,17 @@ class Engine:
                     recorder.gap(start + first, start + first - since, count)
                     recorder.gap(start + first, first, -count)
                 running.paused.clear()
-            running.clock += stretch.iterations
+            running.clock += iterations
             running.last_decode_ps = end
         elif running.decoding:
             running.pause(start)
-        for sequence, count in plan.chunks.items():
+        if plan.chunks:
+            self._apply_chunks(plan.chunks, start, end)
+        return running.finished()
+
+    def _apply_chunks(self, chunks: dict[Sequence, int], start: int, end: int) -> None:
+        """Prompts got on, and those that are complete begin to decode."""
+        for sequence, count in chunks.items():
             if sequence.first_scheduled_ps < 0:
                 sequence.first_scheduled_ps = start
             if sequence.resuming:
@@ -262,17 +268,14 @@ class Engine:
             if sequence.first_token_ps < 0:
                 sequence.first_token_ps = end
             else:
-                recorder.gap(end, end - sequence.last_token_ps)
+                self.recorder.gap(end, end - sequence.last_token_ps)
             sequence.resuming = False
             self._barren = 0
-            running.join(sequence, end)
-            memory.join(sequence)
-        return running.finished()
+            self.running.join(sequence, end)
+            self.memory.join(sequence)
 
     def _finish(self, finished: list[Sequence], at_ps: int) -> None:
         """*finished* have got their last token; who the policy lets go leaves."""
-        if not finished:
-            return
         self._report(finished, at_ps)
         leaving = self.scheduler.leaves(finished, self.running)
         if leaving is not finished:
@@ -310,8 +313,9 @@ class Engine:
 
     def _must_wait(self, stretch: Stretch) -> bool:
         """Could anybody else act up to the boundary, or have to act there?"""
-        at_boundary = self._boundary_of(stretch)
-        return self.step or self.env.peek() <= at_boundary or (self.feedback and self._may_finish(stretch))
+        if self.step or self.env.peek() <= self._boundary_of(stretch):
+            return True
+        return self.feedback and self._may_finish(stretch)
 
     def _may_finish(self, stretch: Stretch) -> bool:
         """Could somebody finish at the boundary, so that an answer may come there?"""
@@ -320,12 +324,11 @@ class Engine:
             running.decoding > 0 and stretch.iterations >= running.iterations_to_finish()
         )
 
-    def _wait(self, stretch: Stretch) -> Generator[simpy.Event, Any, None]:
-        """Until the boundary of *stretch*; it may be cut short meanwhile."""
+    def _wait(self, stretch: Stretch) -> simpy.Event:
+        """The boundary of *stretch*, which may be cut short meanwhile."""
         self._stretch = stretch
         self._boundary = self._late(self._boundary_of(stretch), self._apply_priority)
-        yield self._boundary
-        self._boundary = self._stretch = None
+        return self._boundary
 
     def _cut(self, stretch: Stretch) -> None:
         """Somebody arrives now: end *stretch* with the iteration in flight."""

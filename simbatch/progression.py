@@ -27,8 +27,10 @@ def iterations_by(elapsed_ps: int, first_ps: int, increment_ps: int) -> int:
     # span(n) = (b·n + a·n²) / 2 with a = increment and b = 2·first - increment: the root, then exact correction.
     b = 2 * first_ps - increment_ps
     root = isqrt(max(0, b * b + 8 * increment_ps * elapsed_ps))
-    n = max(1, (root - b) // (2 * increment_ps))
-    while span(n, first_ps, increment_ps) < elapsed_ps:
+    n = (root - b) // (2 * increment_ps)
+    if n < 1:
+        n = 1
+    while n * first_ps + increment_ps * (n * (n - 1) // 2) < elapsed_ps:
         n += 1
     while n > 1 and span(n - 1, first_ps, increment_ps) >= elapsed_ps:
         n -= 1

@@ -15,6 +15,7 @@ import numpy as np
 
 from simbatch.facts import FINISHED, REFUSED, UNFINISHED
 from simbatch.request import Sequence
+from simbatch.timing.base import Iteration
 
 COLUMNS = (
     "start_ps",
@@ -36,14 +37,15 @@ COLUMNS = (
     "cause",
 )
 MEANS = ("live_mean", "reserved_mean", "internal_mean", "external_mean", "free_mean")
+_KEPT_AT_ONCE = 512
+"""Rows."""
 
 
-class Stretch:
+class Stretch(Iteration):
     """A stretch of equal iterations: counts in each, KV tokens at its start, time integrals over it."""
 
     __slots__ = (
         "cause",
-        "context_tokens",
         "external",
         "first_ps",
         "gaps",
@@ -55,16 +57,11 @@ class Stretch:
         "internal_integral",
         "iterations",
         "live",
-        "live_growth",
         "live_integral",
-        "prefill_tokens",
         "running",
-        "sequences",
         "start_ps",
         "steady",
-        "tokens",
         "took_ps",
-        "waiting",
     )
 
     start_ps: int
@@ -76,16 +73,10 @@ class Stretch:
     """Iterations for which the progression is good, the first included."""
     steady: bool
     running: int
-    waiting: int
-    tokens: int
-    sequences: int
-    prefill_tokens: int
-    context_tokens: int
+    """Members that have not got their last token."""
     gaps: int
-    """Sequences that got a token at both ends of each iteration."""
+    """Sequences that got a token at both ends of each iteration: by so many tokens `live` grows in it."""
     live: int
-    live_growth: int
-    """Tokens by which `live` grows in an iteration."""
     held: int
     internal: int
     external: int
@@ -95,12 +86,13 @@ class Stretch:
     internal_integral: int
     cause: int
 
+    def __init__(self) -> None:
+        """Nothing is filled in: see `simbatch.describe`."""
+
     def continues(self, row: Stretch) -> bool:
-        """Is this *row* going on?"""
+        """Is this *row*, steady as well, going on?"""
         return (
-            self.steady
-            and row.steady
-            and row.holds >= self.iterations
+            row.holds >= self.iterations
             and row.start_ps + row.took_ps == self.start_ps
             and row.running == self.running
             and row.waiting == self.waiting
@@ -130,21 +122,22 @@ class Recorder:
         self.iterations = 0
         self.finished = 0
         self.refusals: dict[str, int] = {}
-        self.rows = array("q")
-        self.means = array("d")
+        self._rows: list[int] = []
+        self._means: list[float] = []
+        self._kept: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, *MEANS)}
+        """Columns of rows put away, some hundreds at a time."""
         self.extra_gaps = array("q")
-        unset = array("q", [-1]) * requests
-        self.requests: dict[str, array[int]] = {
-            "first_scheduled_ps": unset[:],
-            "first_token_ps": unset[:],
-            "finished_ps": unset[:],
-            "output_tokens": array("q", [0]) * requests,
-            "preemptions": array("q", [0]) * requests,
-            "cached_tokens": array("q", [0]) * requests,
-            "recomputed_tokens": array("q", [0]) * requests,
-            "status": array("b", [UNFINISHED]) * requests,
-        }
+        unset, none = array("q", [-1]) * requests, array("q", [0]) * requests
+        self._first_scheduled_ps = unset[:]
+        self._first_token_ps = unset[:]
+        self._finished_ps = unset
+        self._output_tokens = none[:]
+        self._preemptions = none[:]
+        self._cached_tokens = none[:]
+        self._recomputed_tokens = none
+        self._status = array("b", [UNFINISHED]) * requests
         self._row: Stretch | None = None
+        """The row that may go on."""
 
     # -- stretches -------------------------------------------------------------------------------
 
@@ -154,13 +147,17 @@ class Recorder:
         if held_tokens > self.peak_held_tokens:
             self.peak_held_tokens = held_tokens
         self.iterations += k
-        s.live_integral = s.live * s.took_ps
-        if k > 1:
+        if k == 1:
+            s.live_integral = s.live * s.first_ps
+        else:
             indices = k * (k - 1) // 2
             squares = indices * (2 * k - 1) // 3
-            s.live_integral += s.live_growth * (s.first_ps * indices + s.increment_ps * squares)
+            s.live_integral = s.live * s.took_ps + s.gaps * (s.first_ps * indices + s.increment_ps * squares)
+        s.holds -= k
         row = self._row
-        if row is not None and s.continues(row):
+        if row is None:
+            self._row = s
+        elif s.steady and row.steady and s.continues(row):
             row.iterations += k
             row.holds -= k
             row.took_ps += s.took_ps
@@ -168,23 +165,22 @@ class Recorder:
             row.held_integral += s.held_integral
             row.internal_integral += s.internal_integral
         else:
-            self._close()
-            s.holds -= k
+            self._close(row)
             self._row = s
 
     def gap(self, end_ps: int, gap_ps: int, count: int = 1) -> None:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""
         self.extra_gaps.extend((end_ps, gap_ps, count))
 
-    def _close(self) -> None:
-        row = self._row
-        if row is None:
-            return
-        took, capacity = row.took_ps, self.capacity_tokens
-        self.rows.extend(
+    def _close(self, row: Stretch) -> None:
+        """Nothing continues *row* any more: keep it."""
+        held, live, internal, external = row.held, row.live, row.internal, row.external
+        available, iterations = self.capacity_tokens - external, row.iterations
+        reserved, free = held - live - internal, available - held
+        self._rows.extend(
             (
                 row.start_ps,
-                row.iterations,
+                iterations,
                 row.first_ps,
                 row.increment_ps if row.steady else 0,
                 row.running,
@@ -194,65 +190,94 @@ class Recorder:
                 row.prefill_tokens,
                 row.context_tokens,
                 row.gaps,
-                row.live,
-                row.held - row.live - row.internal,
-                row.internal,
-                row.external,
-                capacity - row.held - row.external,
+                live,
+                reserved,
+                internal,
+                external,
+                free,
                 row.cause,
             )
         )
-        reserved = row.held_integral - row.live_integral - row.internal_integral
-        external = row.external * took
-        free = capacity * took - row.held_integral - external
-        self.means.extend(
-            (row.live_integral / took, reserved / took, row.internal_integral / took, external / took, free / took)
-        )
-        self._row = None
+        if iterations == 1:
+            self._means.extend((live, reserved, internal, external, free))
+        else:
+            took, held_integral = row.took_ps, row.held_integral
+            live_integral, internal_integral = row.live_integral, row.internal_integral
+            self._means.extend(
+                (
+                    live_integral / took,
+                    (held_integral - live_integral - internal_integral) / took,
+                    internal_integral / took,
+                    external,
+                    (available * took - held_integral) / took,
+                )
+            )
+        if len(self._means) >= _KEPT_AT_ONCE * len(MEANS):
+            self._keep_rows()
+
+    def _keep_rows(self) -> None:
+        """Put rows away by column: what still grows stays small, and is never moved as a whole."""
+        rows = np.array(array("q", self._rows)).reshape(-1, len(COLUMNS))
+        means = np.array(array("d", self._means)).reshape(-1, len(MEANS))
+        for i, name in enumerate(COLUMNS):
+            self._kept[name].append(rows[:, i].copy())
+        for i, name in enumerate(MEANS):
+            self._kept[name].append(means[:, i].copy())
+        self._rows.clear()
+        self._means.clear()
 
     # -- requests --------------------------------------------------------------------------------
 
     def finish(self, sequence: Sequence, now_ps: int) -> None:
-        self._keep(sequence, FINISHED)
-        self.requests["finished_ps"][sequence.index] = now_ps
-        self.requests["output_tokens"][sequence.index] = sequence.output_tokens
+        self._keep(sequence, FINISHED, sequence.output_tokens)
+        self._finished_ps[sequence.index] = now_ps
         self.finished += 1
         if self.finished >= self._report_at and self.on_progress is not None:
             self.on_progress(self.finished, self._total)
             self._report_at = self.finished + max(1, self._total // 100)
 
     def refuse(self, sequence: Sequence, reason: str) -> None:
-        self._keep(sequence, REFUSED)
-        self.requests["output_tokens"][sequence.index] = sequence.outputs
+        self._keep(sequence, REFUSED, sequence.outputs)
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def leave_unfinished(self, sequence: Sequence, outputs: int) -> None:
         """The run ends while *sequence* is in the engine with *outputs* tokens generated."""
-        self._keep(sequence, UNFINISHED)
-        self.requests["output_tokens"][sequence.index] = outputs
+        self._keep(sequence, UNFINISHED, outputs)
 
-    def _keep(self, sequence: Sequence, status: int) -> None:
-        i, columns = sequence.index, self.requests
-        columns["first_scheduled_ps"][i] = sequence.first_scheduled_ps
-        columns["first_token_ps"][i] = sequence.first_token_ps
-        columns["status"][i] = status
+    def _keep(self, sequence: Sequence, status: int, outputs: int) -> None:
+        i = sequence.index
+        self._first_scheduled_ps[i] = sequence.first_scheduled_ps
+        self._first_token_ps[i] = sequence.first_token_ps
+        self._output_tokens[i] = outputs
+        self._status[i] = status
         if sequence.preemptions:
-            columns["preemptions"][i] = sequence.preemptions
-            columns["recomputed_tokens"][i] = sequence.recomputed_tokens
+            self._preemptions[i] = sequence.preemptions
+            self._recomputed_tokens[i] = sequence.recomputed_tokens
         if sequence.cached_tokens:
-            columns["cached_tokens"][i] = sequence.cached_tokens
+            self._cached_tokens[i] = sequence.cached_tokens
 
     def frames(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(rows, requests, extra gaps) as columns of numpy arrays."""
-        self._close()
-        table = np.frombuffer(self.rows, dtype=np.int64).reshape(-1, len(COLUMNS))
-        means = np.frombuffer(self.means, dtype=np.float64).reshape(-1, len(MEANS))
-        rows: dict[str, Any] = {name: table[:, i].copy() for i, name in enumerate(COLUMNS)}
-        rows.update({name: means[:, i].copy() for i, name in enumerate(MEANS)})
-        requests = {
-            name: np.frombuffer(column, dtype=np.int8 if column.typecode == "b" else np.int64).copy()
-            for name, column in self.requests.items()
+        if self._row is not None:
+            self._close(self._row)
+            self._row = None
+        self._keep_rows()
+        # One column after the other, so that no more than one is there twice.
+        rows: dict[str, Any] = {}
+        for name, pieces in self._kept.items():
+            rows[name] = np.concatenate(pieces)
+            pieces[:] = [rows[name]]
+        requests: dict[str, Any] = {
+            "first_scheduled_ps": self._first_scheduled_ps,
+            "first_token_ps": self._first_token_ps,
+            "finished_ps": self._finished_ps,
+            "output_tokens": self._output_tokens,
+            "preemptions": self._preemptions,
+            "cached_tokens": self._cached_tokens,
+            "recomputed_tokens": self._recomputed_tokens,
+            "status": self._status,
         }
+        requests = {name: np.array(column, dtype=column.typecode) for name, column in requests.items()}
         gaps = np.frombuffer(self.extra_gaps, dtype=np.int64).reshape(-1, 3)
         extra = {name: gaps[:, i].copy() for i, name in enumerate(("end_ps", "gap_ps", "count"))}
         return rows, requests, extra

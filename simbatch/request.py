@@ -8,14 +8,13 @@ iterations cost it nothing; the numbers here are true whenever it is outside the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What was asked. Lengths in tokens, times in picoseconds."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's method of that name is not used
     """Row in the trace, from 0: the order of submission and the last tie-break."""
     id: str
     arrival_ps: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +108,7 @@ class ClosedLoop:
                 self._open[turn] = len(rows)
             for request in self._trace.requests(rows.start, rows.stop):
                 self.arrival_ps[request.index] = now
-                self._submit(replace(request, arrival_ps=now))
+                self._submit(request._replace(arrival_ps=now))
 
     def _turn_of(self, row: int) -> int:
         """First row of the turn that *row* is a sample of."""

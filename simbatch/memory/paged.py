@@ -9,6 +9,8 @@ Invariant: free + held = total, and what decoding sequences hold follows from th
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+from operator import mul
 from typing import Any
 
 from simbatch.errors import UsageError
@@ -40,10 +42,13 @@ class PagedMemory:
         """Iterations that decoding sequences have room for."""
         self.internal_tokens = 0
         """Rests of last blocks already held."""
+        self._decoding = 0
         self._due = [0] * block_size
         """Decoding sequences by the clock, modulo the block size, at which they need a block."""
         self._rest_at: dict[int, int] = {}
         """Rests of last blocks that decoding sequences will take, by clock."""
+        self._rest_clocks: list[int] = []
+        """A heap of those clocks, and of some at which nobody takes one any more."""
         self._ended: set[Sequence] = set()
 
     @property
@@ -83,7 +88,8 @@ class PagedMemory:
     # -- room taken explicitly -------------------------------------------------------------------
 
     def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        return max(0, self._blocks(sequence, tokens) - sequence.held) + spare <= self.free_blocks
+        need = self._blocks(sequence, tokens) - sequence.held
+        return (need if need > 0 else 0) + spare <= self.free_blocks
 
     def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
         need = self._blocks(sequence, tokens) - sequence.held
@@ -111,10 +117,12 @@ class PagedMemory:
         if sequence.held < 0:
             self.part(sequence)
         blocks = sequence.held
-        self.free_blocks += blocks
-        self.internal_tokens -= self._internal(sequence)
-        self._ended.discard(sequence)
-        sequence.held = 0
+        if blocks:
+            self.free_blocks += blocks
+            self.internal_tokens -= self._internal(sequence)
+            sequence.held = 0
+        if self._ended:
+            self._ended.discard(sequence)
         return blocks
 
     def end(self, sequence: Sequence) -> None:
@@ -136,15 +144,21 @@ class PagedMemory:
     def join(self, sequence: Sequence) -> None:
         size = self.block_size
         self._due[sequence.origin % size] += 1
+        self._decoding += 1
         rest = -sequence.final_computed % size
         if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
             at = self._last_block_at(sequence)
-            self._rest_at[at] = self._rest_at.get(at, 0) + rest
+            if at in self._rest_at:
+                self._rest_at[at] += rest
+            else:
+                self._rest_at[at] = rest
+                heappush(self._rest_clocks, at)
         sequence.held = -1  # follows from the origin until it parts
 
     def part(self, sequence: Sequence) -> None:
         size = self.block_size
         self._due[sequence.origin % size] -= 1
+        self._decoding -= 1
         sequence.held = self._blocks_now(sequence)
         rest = -sequence.final_computed % size
         if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
@@ -168,21 +182,20 @@ class PagedMemory:
             return False
         self.free_blocks -= need
         self.clock += 1
-        if self.clock in self._rest_at:
-            self.internal_tokens += self._rest_at.pop(self.clock)
+        if self._rest_clocks and self._rest_clocks[0] <= self.clock:
+            self._take_rests(self.clock)
         return True
 
     def headroom(self, most: int, spare: int = 0) -> int:
-        size, due, free = self.block_size, self._due, self.free_blocks - spare
+        size, decoding, free = self.block_size, self._decoding, self.free_blocks - spare
         if free < 0:
             return 0
-        decoding = sum(due)
         if decoding * (most // size + 1) <= free:
             return most
         turns = min(free // decoding, most // size) if decoding else 0
         taken, free, at = turns * size, free - turns * decoding, self.clock
         while taken < most:
-            free -= due[at % size]
+            free -= self._due[at % size]
             if free < 0:
                 break
             at += 1
@@ -190,34 +203,38 @@ class PagedMemory:
         return taken
 
     def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
-        total = iterations * first_ps + increment_ps * (iterations * (iterations - 1) // 2)
-        size, clock = self.block_size, self.clock
+        if iterations == 1:
+            held = (self.num_blocks - self.free_blocks) * self.block_size
+            return held * first_ps, self.internal_tokens * first_ps
         more = iterations - 1
+        total = iterations * first_ps + increment_ps * (iterations * more // 2)
         blocks = (self.num_blocks - self.free_blocks) * total
         internal = self.internal_tokens * total
-        if not more:
-            return blocks * size, internal
-        # A block taken j iterations into the stretch is held for the time that is left then.
-        taken = 0
-        for j in range(1, min(more, size) + 1):
-            due = self._due[(clock + j - 1) % size]
-            if due:
-                times = (more - j) // size + 1
-                taken += due * times
-                blocks += due * (times * total - _elapsed_sum(j, size, times, first_ps, increment_ps))
-        rests = self._rest_at
-        if rests:
-            if more < len(rests):
-                due_now = [at for at in range(clock + 1, clock + more + 1) if at in rests]
-            else:
-                due_now = [at for at in rests if at <= clock + more]
-            for at in due_now:
-                rest, j = rests.pop(at), at - clock
+        if self._decoding:
+            # A block taken j iterations into the stretch is held for the time that is left then.
+            due, at = self._due, self.clock % self.block_size
+            due = due[at:] + due[:at]
+            taken, elapsed = _taken(due, more, first_ps, increment_ps)
+            self.free_blocks -= taken
+            blocks += taken * total - elapsed
+        until = self.clock + more
+        if self._rest_clocks and self._rest_clocks[0] <= until:
+            for at, rest in self._take_rests(until):
+                j = at - self.clock
                 internal += rest * (total - j * first_ps - increment_ps * (j * (j - 1) // 2))
+        self.clock = until
+        return blocks * self.block_size, internal
+
+    def _take_rests(self, until: int) -> list[tuple[int, int]]:
+        """Last blocks are taken up to the clock *until*: (clock, rests of those blocks)."""
+        clocks, taken = self._rest_clocks, []
+        while clocks and clocks[0] <= until:
+            at = heappop(clocks)
+            rest = self._rest_at.pop(at, 0)
+            if rest:
                 self.internal_tokens += rest
-        self.free_blocks -= taken
-        self.clock += more
-        return blocks * size, internal
+                taken.append((at, rest))
+        return taken
 
     def check(self, batch: Any) -> None:
         held = internal = 0
@@ -242,14 +259,42 @@ class PagedMemory:
         return {"name": "paged", "num_blocks": self.num_blocks, "block_size": self.block_size}
 
 
-def _elapsed_sum(start: int, stride: int, count: int, first_ps: int, increment_ps: int) -> int:
-    """Sum of the times that have passed after *start*, *start* + *stride*, … iterations, *count* of them.
+_ONES = tuple(range(1, 1025))
+_PAIRS = tuple(j * (j - 1) // 2 for j in _ONES)
 
-    After x iterations x·first + increment·x(x-1)/2 has passed.
+
+def _taken(due: list[int], iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    """Blocks taken in as many *iterations*, of which the first takes due[0] and so on, round and round.
+
+    Returns how many, and the sum of the times that have passed when each is taken. After x
+    iterations E(x) = x·first + increment·x(x-1)/2 has passed, so E(x + y) = E(x) + E(y) + increment·x·y:
+    sums over turns of *due* follow from three sums over one.
     """
-    if count == 1:
-        return start * first_ps + increment_ps * (start * (start - 1) // 2)
-    steps = count * (count - 1) // 2
-    sums = count * start + stride * steps
-    squares = count * start * start + 2 * start * stride * steps + stride * stride * (steps * (2 * count - 1) // 3)
-    return first_ps * sums + increment_ps * ((squares - sums) // 2)
+    size = len(due)
+    blocks = elapsed = 0
+    if iterations >= size:
+        turns = iterations // size
+        iterations -= turns * size
+        members, ones, pairs = _sums(due)
+        steps = turns * (turns - 1) // 2
+        starts = size * (size * (steps * (2 * turns - 1) // 3) - steps) // 2
+        blocks = turns * members
+        elapsed = turns * (first_ps * ones + increment_ps * pairs)
+        elapsed += members * (first_ps * size * steps + increment_ps * starts) + increment_ps * size * steps * ones
+        if not iterations:
+            return blocks, elapsed
+        before = turns * size
+        members, ones, pairs = _sums(due[:iterations])
+        elapsed += members * (first_ps * before + increment_ps * (before * (before - 1) // 2))
+        elapsed += increment_ps * before * ones
+    else:
+        members, ones, pairs = _sums(due[:iterations])
+    return blocks + members, elapsed + first_ps * ones + increment_ps * pairs
+
+
+def _sums(due: list[int]) -> tuple[int, int, int]:
+    """Sums of due, of due times its place j (from 1), and of due times j(j-1)/2."""
+    if len(due) <= len(_ONES):
+        return sum(due), sum(map(mul, due, _ONES)), sum(map(mul, due, _PAIRS))
+    places = range(1, len(due) + 1)
+    return sum(due), sum(map(mul, due, places)), sum(map(mul, due, (j * (j - 1) // 2 for j in places)))

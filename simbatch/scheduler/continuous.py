@@ -12,7 +12,7 @@ from typing import Any
 from simbatch.batch import Batch
 from simbatch.memory.base import Memory
 from simbatch.request import Sequence
-from simbatch.scheduler.base import Scheduler
+from simbatch.scheduler.base import Limits, Scheduler
 from simbatch.scheduler.plan import Cause, Plan
 from simbatch.scheduler.queue import ByKey, Fifo, Queue
 
@@ -57,6 +57,13 @@ class Continuous(Scheduler):
     goes_on_after_itself = True
     """When a sequence is its own victim, are those behind it still served?"""
 
+    def start(self, limits: Limits) -> None:
+        super().start(limits)
+        budget = limits.max_num_batched_tokens
+        self._budget = _UNLIMITED if budget is None else budget
+        seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
+        self._seats = _UNLIMITED if seats is None else seats
+
     # -- the iteration ---------------------------------------------------------------------------
 
     def refuses(self, sequence: Sequence) -> str | None:
@@ -67,6 +74,8 @@ class Continuous(Scheduler):
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         plan = Plan(waiting, running, memory)
+        if not waiting and not running.partial and running.decoding <= self._budget and plan.decode():
+            return plan  # the ordinary case: everybody decodes, and there is room
         prompts = self.computes_prompts(running)
         most = self.most_tokens(waiting, running)
         if most is None:
@@ -82,8 +91,7 @@ class Continuous(Scheduler):
     def _go_on(self, plan: Plan, most: int, prompts: bool) -> int:
         """Serve the running sequences in order of admission; returns the tokens left in the budget."""
         running = plan.running
-        limit = self.limits.max_num_batched_tokens
-        budget = _UNLIMITED if limit is None else limit
+        budget = self._budget
         if running.decoding > budget or not running.partial_last:
             plan.unpack()
         while not plan.decode():
@@ -92,7 +100,7 @@ class Continuous(Scheduler):
             else:
                 plan.preempt(self.victim(running))
         budget -= running.decoding
-        for sequence in list(running.partial):
+        for sequence in list(running.partial) if running.partial else ():
             want = sequence.known - sequence.computed
             tokens = min(want, most, budget)
             if sequence not in running or not tokens or (want > 1 and not prompts):
@@ -116,31 +124,34 @@ class Continuous(Scheduler):
         Who was preempted with a token on the way is passed over until it has come.
         """
         waiting = plan.waiting
-        passed_over = []
-        while waiting and not plan.held_back:
+        passed_over: list[Sequence] = []
+        while waiting:
             sequence = waiting.head()
             if sequence.last_token_ps > now_ps:
                 waiting.remove(sequence)
                 passed_over.append(sequence)
-            else:
-                budget -= self._admit_head(plan, sequence, budget, most, prompts)
+                continue
+            budget -= self._admit_head(plan, sequence, budget, most, prompts)
+            if plan.held_back:
+                break
         for sequence in reversed(passed_over):
             waiting.put_back(sequence)
 
     def _admit_head(self, plan: Plan, sequence: Sequence, budget: int, most: int, prompts: bool) -> int:
         """Admit *sequence* and return its tokens, or say in the plan what holds it back."""
         limits, running, memory = self.limits, plan.running, plan.memory
-        seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
-        if seats is not None and len(running) >= seats:
+        if len(running.members) >= self._seats:
             plan.held_back = Cause.MAX_NUM_SEQS
             return 0
         found = memory.cached_tokens(sequence)
-        tokens = min(sequence.known - found, most)
-        whole = limits.enable_chunked_prefill or tokens <= budget
-        if budget <= 0 or not whole or (sequence.known - found > 1 and not prompts):
+        want = tokens = sequence.known - found
+        if tokens > most:
+            tokens = most
+        if budget <= 0 or (tokens > budget and not limits.enable_chunked_prefill) or (not prompts and want > 1):
             plan.held_back = Cause.TOKEN_BUDGET
             return 0
-        tokens = min(tokens, budget)
+        if tokens > budget:
+            tokens = budget
         if not self.admit(sequence, found + tokens, running, memory) or not plan.admit(sequence, tokens):
             plan.held_back = Cause.KV
             return 0

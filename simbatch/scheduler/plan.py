@@ -88,7 +88,8 @@ class Plan:
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
         found = 0 if sequence.held else self.memory.cached_tokens(sequence)
-        tokens = min(tokens, sequence.known - found)
+        if tokens > sequence.known - found:
+            tokens = sequence.known - found
         if not self.memory.take(sequence, found + tokens if hold is None else hold, spare):
             return False
         sequence.computed = found

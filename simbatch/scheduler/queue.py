@@ -24,34 +24,22 @@ class Queue(Protocol):
     def remove(self, sequence: Sequence) -> None: ...
 
 
-class Fifo:
+class Fifo(deque[Sequence]):
     """First come, first served; a preempted sequence goes to the front."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._queue: deque[Sequence] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._queue)
-
-    def push(self, sequence: Sequence) -> None:
-        self._queue.append(sequence)
-
-    def put_back(self, sequence: Sequence) -> None:
-        self._queue.appendleft(sequence)
+    push = deque.append
+    put_back = deque.appendleft
 
     def head(self) -> Sequence:
-        return self._queue[0]
+        return self[0]
 
     def remove(self, sequence: Sequence) -> None:
-        if self._queue[0] is sequence:
-            self._queue.popleft()
+        if self[0] is sequence:
+            self.popleft()
         else:
-            self._queue.remove(sequence)
+            super().remove(sequence)
 
 
 class ByKey:

@@ -43,8 +43,9 @@ class VllmV1(Continuous):
         The gate compares with what is free now and reserves nothing. The watermark does not hold
         while nobody runs, so that a lone large request is not locked out.
         """
-        need = sequence.known if self.limits.scheduler_reserve_full_isl else tokens
-        spare = memory.reserve_room(self.limits.watermark) if len(running) else 0
+        limits = self.limits
+        need = sequence.known if limits.scheduler_reserve_full_isl else tokens
+        spare = memory.reserve_room(limits.watermark) if limits.watermark and running.members else 0
         return memory.room(sequence, need, spare)
 
     # -- priority --------------------------------------------------------------------------------
@@ -81,14 +82,15 @@ class VllmV1(Continuous):
         return interval == 1 or self._since_prefill >= interval or self._backlog or not running.decoding
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
+        if self.limits.prefill_schedule_interval == 1:
+            return super().plan(waiting, running, memory, now_ps)
         free = self.computes_prompts(running)
         plan = super().plan(waiting, running, memory, now_ps)
-        if self.limits.prefill_schedule_interval > 1:
-            self._since_prefill += bool(plan.chunks) or (plan.decodes and running.decoding > 0)
-            if any(sequence.known - sequence.computed > 1 for sequence in plan.chunks):
-                self._since_prefill = 1
-            if free:
-                self._backlog = len(waiting) > 0
+        self._since_prefill += bool(plan.chunks) or (plan.decodes and running.decoding > 0)
+        if any(sequence.known - sequence.computed > 1 for sequence in plan.chunks):
+            self._since_prefill = 1
+        if free:
+            self._backlog = len(waiting) > 0
         return plan
 
     def describe(self) -> dict[str, Any]:
