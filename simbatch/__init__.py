@@ -6,7 +6,8 @@
 >>> result.metrics()["requests"]["finished"]
 200
 
-Public names load when they are first used, so that `simbatch --help` need not wait for numpy.
+Public names load when they are first used, so that `simbatch --help` need not wait for numpy. This file
+itself loads next to nothing: until it has, a Ctrl-C finds nobody who could report it (see `simbatch.cli`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from simbatch.errors import PolicyError, SimbatchError, UsageError
 from simbatch.version import __version__ as __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from simbatch import testing
     from simbatch.answers.capacity import Capacity, capacity
     from simbatch.answers.compare import compare

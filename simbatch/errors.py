@@ -6,8 +6,9 @@ sentences: what is wrong and where, then what to do about it.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class SimbatchError(Exception):
@@ -28,6 +29,8 @@ class PolicyError(SimbatchError):
 
 def unknown(kind: str, name: str, known: Iterable[str], also: str = "") -> UsageError:
     """An error for a *name* that no *kind* has: nearest names first, then all, then what *else* is accepted."""
+    import difflib
+
     names = sorted(known)
     lower = {n.lower(): n for n in names}
     near = [lower[n] for n in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]

@@ -5,7 +5,7 @@ a trace and a deployment of them, `terminal` writes. Nothing heavy is imported a
 files: `simbatch --help` answers before numpy would have loaded.
 """
 
-import signal
+import _signal as signal  # type: ignore[import-not-found]  # the built-in half of `signal`, there at once
 
 # A Ctrl-C while the verbs are being imported ends the program without a traceback; after that, `group` reports it.
 _interrupts = signal.getsignal(signal.SIGINT)

@@ -42,6 +42,12 @@ class Verbs(click.Group):
             terminal.note(f"Error: {what}")
             sys.exit(FAILED)
 
+    def make_context(self, *args: Any, **kw: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kw)
+        except KeyboardInterrupt:  # click would exit with 1
+            sys.exit(INTERRUPTED)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
