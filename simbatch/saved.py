@@ -65,7 +65,7 @@ def save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
 
 
 def _save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
-    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL, "replicas")}
+    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL, "planned_ahead", "replicas")}
     # First, so that a folder which was not finished is known as ours and may be written to again.
     _write_json(folder / FACTS, {"format": FORMAT, **single})
     tables = {"requests": facts.requests, "steps": facts.rows, "extra_gaps": facts.extra_gaps}
@@ -109,7 +109,8 @@ def load(folder: Path) -> Facts:
         extra_gaps=tables["extra_gaps"],
         config=_read_json(folder, "config.json"),
         decisions=_read_decisions(folder),
-        replicas=single.get("replicas", 1),
+        planned_ahead=single["planned_ahead"],
+        replicas=single["replicas"],
         **{name: single[name] for name in (*_SCALARS, *_OPTIONAL)},
     )
 

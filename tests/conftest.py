@@ -13,6 +13,23 @@ from click.testing import CliRunner, Result
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True, scope="session")
+def laws() -> Iterator[None]:
+    """Every run of the suite in this process is held to the laws of conservation, Little's among them."""
+    import simbatch.result
+
+    made = simbatch.result.Result.__init__
+
+    def checked(result: simbatch.result.Result, facts: simbatch.facts.Facts) -> None:
+        made(result, facts)
+        if facts.config.get("simbatch"):  # of a simulation, not made by hand
+            result.check()
+
+    simbatch.result.Result.__init__ = checked  # type: ignore[method-assign]
+    yield
+    simbatch.result.Result.__init__ = made  # type: ignore[method-assign]
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data that is not part of the repository; skips where it is missing."""
