@@ -108,7 +108,8 @@ def as_scheduler(made: Any, name: str = "") -> Scheduler:
     """*made*, called *name* in the UsageError that is raised unless it is a scheduler."""
     if not isinstance(made, Scheduler):
         raise UsageError(
-            f"{_called(made, name)} is not a scheduler. Derive its class from simbatch.Scheduler or simbatch.Continuous."
+            f"{_called(made, name)} is not a scheduler. "
+            "Derive its class from simbatch.Scheduler or simbatch.Continuous."
         )
     return made
 
