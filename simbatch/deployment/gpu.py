@@ -1,4 +1,4 @@
-"""The GPUs known by name: `gpus.csv`, and the names under which people meet them.
+"""The GPUs known by name: `gpus.csv` and `gpus-implied.csv`, and the names under which people meet them.
 
 Memory is what a process sees (torch's total), not the label of the box. Rents are examples with a
 date and are used for nothing unless the user asks; see SOURCES.md for the certainty marks.
@@ -15,6 +15,8 @@ from importlib.resources import files
 from simbatch.errors import UsageError, unknown
 
 GIB = 2**30
+_FILES = ("gpus.csv", "gpus-implied.csv")
+"""Cards by their data sheets, and cards that only measurements tell of."""
 
 _NOISE = {
     "ac", "amd", "blackwell", "core", "edition", "geforce", "gpu", "graphics", "hbm2", "hbm3", "hbm3e", "instinct",
@@ -83,6 +85,8 @@ def find_gpu(name: str) -> GPU:
         row_family, row_form, _ = _parse(gpu.name)
         if family != row_family or memory_gb not in (None, gpu.memory_nominal_gb):
             continue
+        if memory_gb is None and gpu.memory_certainty == "implied":
+            continue  # meant only when its memory is named
         if form == row_form or form is None or (row_form is None and form != "nvl"):
             left.append(gpu)
     if form is None and any(_parse(gpu.name)[1] == "sxm" for gpu in left):
@@ -110,8 +114,8 @@ def _parse(name: str) -> tuple[frozenset[str], str | None, int | None]:
 
 @cache
 def _table() -> dict[str, GPU]:
-    text = files("simbatch.deployment").joinpath("gpus.csv").read_text(encoding="utf-8")
-    return {row["gpu"]: _gpu(row) for row in csv.DictReader(text.splitlines())}
+    texts = (files("simbatch.deployment").joinpath(name).read_text(encoding="utf-8") for name in _FILES)
+    return {row["gpu"]: _gpu(row) for text in texts for row in csv.DictReader(text.splitlines())}
 
 
 def _gpu(row: dict[str, str]) -> GPU:
