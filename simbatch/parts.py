@@ -33,6 +33,9 @@ from simbatch.scheduler import (
     VllmV1Of011,
 )
 from simbatch.timing import LinearTiming, RooflineTiming, Timing
+from simbatch.timing.bundled import find_card, list_cards
+from simbatch.timing.card import read_card
+from simbatch.timing.profile import ProfileTiming
 
 if TYPE_CHECKING:
     from simbatch.setup import Setup
@@ -90,7 +93,7 @@ def make_memory(name: str, setup: Setup) -> Memory:
 
 
 def make_timing(name: str, setup: Setup) -> Timing:
-    """``roofline``, ``linear:…``, or ``module:Class`` made with the deployment."""
+    """``roofline``, ``linear:…``, a bundled profile, a profile file, or ``module:Class`` made with the deployment."""
     if name.startswith("linear:"):
         return LinearTiming.parse(name.removeprefix("linear:"))
     if name == "roofline":
@@ -99,6 +102,10 @@ def make_timing(name: str, setup: Setup) -> Timing:
                 "the roofline needs a model and a GPU. Give a Deployment, or a timing such as linear:base_ms=5."
             )
         return RooflineTiming(setup.deployment)
+    if name.endswith(".toml") or name in (card.name for card in list_cards()):
+        if setup.deployment is None:
+            raise UsageError(f"the profile {name} needs a model and a GPU. Give a Deployment.")
+        return ProfileTiming(setup.deployment, read_card(name) if name.endswith(".toml") else find_card(name))
     if name == "linear":
         raise UsageError(f"the timing 'linear' has no coefficients. Write them after it, such as {TIMINGS[1]}.")
     return as_timing(_make(name, "timing", TIMINGS, setup.deployment), name)

@@ -29,6 +29,7 @@ from simbatch.scheduler import Scheduler
 from simbatch.setup import Setup, set_up
 from simbatch.systems import DEFAULT_SYSTEM, find_system
 from simbatch.timing import Timing
+from simbatch.timing.profile import ProfileTiming
 from simbatch.trace.samples import one_row_per_sample
 from simbatch.version import __version__
 from simbatch.workload import ClosedLoop, replay
@@ -175,6 +176,8 @@ def simulate(
         facts.decisions = steps[0] if replicas == 1 else one_log(steps)
     if loop is not None:
         facts.requests["arrival_ps"] = np.array(loop.arrival_ps, dtype=np.int64)
+    if isinstance(clock, ProfileTiming):
+        facts.warnings.extend(clock.remarks(facts.rows))
     return Result(facts)
 
 

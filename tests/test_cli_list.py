@@ -45,9 +45,19 @@ def test_listed_names_are_those_that_run_takes(simbatch: Simbatch) -> None:
     assert "vllm" in [row["name"] for row in json.loads(simbatch("list", "systems", "--json").stdout)]
 
 
-def test_list_profiles_is_empty_for_now(simbatch: Simbatch) -> None:
-    done = simbatch("list", "profiles", "--json")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "[]\n", "No profiles come with this version.\n")
+def test_list_profiles_says_how_good_each_is(simbatch: Simbatch) -> None:
+    found = json.loads(simbatch("list", "profiles", "--json").stdout)
+    assert {"h100-80gb", "h100-64gb-llama-3.1-8b", "a100-80gb", "h200-141gb", "rtx-pro-6000"} <= {p["name"] for p in found}
+    assert all(profile["source"] and profile["error_worst"] >= 0 for profile in found)
+
+
+def test_a_profile_times_a_run_and_says_so(simbatch: Simbatch) -> None:
+    done = simbatch("run", "sharegpt", "--requests", 50, "--rate", 5, "--timing", "h100-80gb", "--json")
+    timing = json.loads(done.stdout)["config"]["timing"]
+    assert (timing["name"], timing["use"], timing["kind"]) == ("h100-80gb", "moved to another model", "estimated")
+    wrong = simbatch("run", "sharegpt", "--timing", "nowhere.toml")
+    assert wrong.exit_code == 2
+    assert "Traceback" not in wrong.output
 
 
 def test_a_table_aligns_figures_at_their_end() -> None:

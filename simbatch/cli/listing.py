@@ -97,6 +97,25 @@ def _traces() -> Rows:
     return list_traces()
 
 
+def _profiles() -> list[dict[str, Any]]:
+    from simbatch.timing.bundled import list_cards
+
+    return [
+        {
+            "name": card.name,
+            "gpu": card.gpu,
+            "model": card.model or None,
+            "kind": card.kind,
+            "engine": card.engine,
+            "error_median": card.error.median,
+            "error_worst": card.error.worst,
+            "about": card.about,
+            "source": card.source,
+        }
+        for card in list_cards()
+    ]
+
+
 def _systems() -> Rows:
     from simbatch.systems import SYSTEMS
 
@@ -162,5 +181,14 @@ KINDS: dict[str, tuple[Callable[[], Rows], dict[str, Callable[[dict[str, Any]], 
             "what it stands for": _text("about"),
         },
     ),
-    "profiles": (lambda: [], {}),
+    "profiles": (
+        _profiles,
+        {
+            "profile": _text("name"),
+            "GPU": _text("gpu"),
+            "model": _text("model"),
+            "error, median": _figure("error_median", places=3),
+            "what it is": _text("about"),
+        },
+    ),
 }
