@@ -47,7 +47,8 @@ def test_listed_names_are_those_that_run_takes(simbatch: Simbatch) -> None:
 
 def test_list_profiles_says_how_good_each_is(simbatch: Simbatch) -> None:
     found = json.loads(simbatch("list", "profiles", "--json").stdout)
-    assert {"h100-80gb", "h100-64gb-llama-3.1-8b", "a100-80gb", "h200-141gb", "rtx-pro-6000"} <= {p["name"] for p in found}
+    names = {profile["name"] for profile in found}
+    assert {"h100-80gb", "h100-64gb-llama-3.1-8b", "a100-80gb", "h200-141gb", "rtx-pro-6000"} <= names
     assert all(profile["source"] and profile["error_worst"] >= 0 for profile in found)
 
 
