@@ -225,11 +225,14 @@ def test_no_text_travels_with_the_bundled_trace() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_rows_load_within_half_a_minute_of_cpu(tmp_path: Path) -> None:
-    """Two to four seconds where nothing else runs, up to eight on a machine shared by many: a bound that both keep."""
+def test_a_million_rows_load_within_five_seconds_of_cpu(tmp_path: Path) -> None:
+    """Some two seconds where nothing else runs; the best of three, since a busy machine makes CPU time longer."""
     rows = "".join(f"{k}.{k % 1000:03d},{k % 977 + 1},{k % 1009 + 1}\n" for k in range(1_000_000))
     (tmp_path / "t.csv").write_text(HEAD + rows)
-    start_s = time.process_time()
-    trace = Trace.load(tmp_path / "t.csv")
-    assert time.process_time() - start_s < 30
-    assert len(trace) == 1_000_000
+    took_s: list[float] = []
+    while len(took_s) < 3 and min(took_s, default=5) >= 5:
+        start_s = time.process_time()
+        trace = Trace.load(tmp_path / "t.csv")
+        took_s.append(time.process_time() - start_s)
+        assert len(trace) == 1_000_000
+    assert min(took_s) < 5
