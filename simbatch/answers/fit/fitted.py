@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simbatch.answers.fit.cells import problem_of, whole
-from simbatch.answers.fit.client import ClientRun, fit_clients
+from simbatch.answers.fit.client import FREE, ClientRun, fit_clients
 from simbatch.answers.fit.correct import Knots, factors, knots_of, no_knots
 from simbatch.answers.fit.identify import USUAL, Told, tell_apart
 from simbatch.answers.fit.outcome import Fit
@@ -24,6 +24,7 @@ from simbatch.deployment import Deployment
 from simbatch.errors import UsageError
 from simbatch.timing.bundled import best_card, find_card
 from simbatch.timing.card import RANGES, CardError, Estimate, ProfileCard, read_card
+from simbatch.timing.coefficients import Coefficients
 from simbatch.timing.work import Floats
 
 MOVED_AT_LEAST = 0.10
@@ -77,7 +78,7 @@ def fit(
         if deployment is None:
             raise UsageError("client-side results do not say what served them. Give a deployment (--model and --gpu).")
         runs = [replace(run, options={**options, **run.options}) for run in clients]
-        return _fit_clients(runs, deployment, base, name, dict(about or {}), notes, on_progress)
+        return _fit_clients(runs, deployment, base, dict(pins or {}), name, dict(about or {}), notes, on_progress)
     if options:
         raise UsageError(f"{', '.join(options)}: engine options matter to client-side results alone. Leave them out.")
     return _fit_iterations(
@@ -218,18 +219,21 @@ def _fit_clients(
     runs: list[ClientRun],
     deployment: Deployment,
     base: ProfileCard | None,
+    pins: dict[str, float],
     name: str | None,
     about: dict[str, Any],
     notes: list[str],
     on_progress: Callable[[int], None] | None,
 ) -> Fit:
     base = base or best_card(deployment)
-    start = tell_nothing() if base is None else base.values()
+    start = Coefficients.of({**(tell_nothing() if base is None else base.values()).as_dict(), **pins})
     front_end_ms = (base.front_end_ms if base is not None else None) or 5.0
-    found = fit_clients(runs, deployment, start, front_end_ms, on_progress=on_progress)
+    free = [key for key in FREE if key not in pins]
+    found = fit_clients(runs, deployment, start, front_end_ms, free, on_progress=on_progress)
     sizes = np.abs(np.array(list(found.errors.values())))
     worst = max(found.errors, key=lambda key: abs(found.errors[key]))
-    said = [f"{key}: {why}" for key, why in found.kept.items()]
+    said = [f"{key}: {value:g}, as asked" for key, value in pins.items()]
+    said += [f"{key}: {why}" for key, why in found.kept.items()]
     coefficients = {
         key: Estimate(value, value, value, "fitted" if key in found.free else "pinned")
         for key, value in found.coefficients.as_dict().items()
@@ -270,6 +274,4 @@ def _fit_clients(
 
 def tell_nothing() -> Any:
     """Usual values alone."""
-    from simbatch.timing.coefficients import Coefficients
-
     return Coefficients.of(USUAL)
