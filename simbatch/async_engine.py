@@ -46,7 +46,7 @@ class AsyncEngine(Engine):
                     yield self._sleep()
                 self.now_ps = int(self.env.now)
             else:
-                stretch = self._begin(plan, max(self.now_ps, self._busy_until))
+                stretch = self._begin(plan, self._next_start_ps())
                 if not self._unprocessed:
                     self._run_ahead(plan, stretch)
                 if self._must_wait(stretch):
@@ -96,6 +96,9 @@ class AsyncEngine(Engine):
                     else:
                         stretch.waiting -= 1
         return stretch
+
+    def _next_start_ps(self) -> int:
+        return max(self.now_ps, self._busy_until)
 
     def _boundary_of(self, stretch: Stretch) -> int:
         """The plan after *stretch* is made when its last batch begins."""

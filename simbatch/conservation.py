@@ -19,6 +19,7 @@ from simbatch.facts import (
     FINISHED,
     KV_SHARES,
     REQUEST_TIMES,
+    UNFINISHED,
     Facts,
     Ints,
     durations_ps,
@@ -53,6 +54,13 @@ def check_requests(facts: Facts) -> None:
             who = int(wrong[0])
             a, b = int(requests[earlier][who]), int(requests[later][who])
             raise _broken(f"{earlier} <= {later}", f"request {facts.ids[who]} has {a} and {b}")
+    if facts.stays is not None:
+        out = np.bincount(facts.stays["request"], minlength=status.size)
+        for who in np.flatnonzero((out != requests["preemptions"]) & (status != UNFINISHED))[:1]:
+            raise _broken(
+                "a request is outside once for each preemption",
+                f"request {facts.ids[who]} was preempted {requests['preemptions'][who]} times and out {out[who]} times",
+            )
 
 
 def check_memory(facts: Facts) -> None:

@@ -36,10 +36,11 @@ def opening(plan: Plan, aside: int, memory: Memory, start_ps: int) -> Stretch:
     stretch.held, stretch.internal = memory.held_tokens, memory.internal_tokens
     stretch.cause = plan.held_back
     if waiting:
-        stretch.waiting = len(waiting) + aside
-        stretch.external = memory.external_tokens(waiting.head())
+        head = waiting.head()
+        stretch.waiting, stretch.head = len(waiting) + aside, head.index
+        stretch.external = memory.external_tokens(head)
     else:
-        stretch.waiting = aside
+        stretch.waiting, stretch.head = aside, -1
         stretch.external = memory.external_tokens(None)
     return stretch
 

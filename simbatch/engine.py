@@ -257,6 +257,8 @@ class Engine:
 
     def _apply_chunks(self, chunks: dict[Sequence, int], start: int, end: int) -> None:
         """Prompts got on, and those that are complete begin to decode."""
+        if self.recorder.outside:
+            self.recorder.run_again(chunks, start)
         for sequence, count in chunks.items():
             if sequence.first_scheduled_ps < 0:
                 sequence.first_scheduled_ps = start
@@ -294,7 +296,8 @@ class Engine:
                 self.on_finish(sequence, at_ps)
 
     def _watch(self, plan: Plan) -> None:
-        """Raises PolicyError when preemption goes on and on while nobody gets a token."""
+        """Note who is out. Raises PolicyError when preemption goes on and on while nobody gets a token."""
+        self.recorder.preempt(plan.preempted, self._next_start_ps())
         self._barren += len(plan.preempted)
         if self._barren > _MOST_BARREN * (self._waiting() + len(self.running)):
             sequence = max((*plan.preempted, *self.waiting), key=lambda sequence: sequence.preemptions)
@@ -306,6 +309,10 @@ class Engine:
             )
 
     # -- time ------------------------------------------------------------------------------------
+
+    def _next_start_ps(self) -> int:
+        """When an iteration planned now starts."""
+        return self.now_ps
 
     def _boundary_of(self, stretch: Stretch) -> int:
         """When the next plan is made."""

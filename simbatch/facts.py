@@ -40,8 +40,9 @@ REQUEST_COLUMNS = (
 )
 ROW_COUNTS = ("iterations", "running", "waiting", "tokens", "sequences", "prefill_tokens", "context_tokens", "gaps")
 ROW_TIMES = ("start_ps", "first_ps", "increment_ps")
-ROW_COLUMNS = (*ROW_TIMES, *ROW_COUNTS, *KV_SHARES, "cause", *(f"{share}_mean" for share in KV_SHARES))
+ROW_COLUMNS = (*ROW_TIMES, *ROW_COUNTS, *KV_SHARES, "cause", "head", *(f"{share}_mean" for share in KV_SHARES))
 GAP_COLUMNS = ("end_ps", "gap_ps", "count")
+STAY_COLUMNS = ("request", "out_ps", "back_ps")
 
 
 @dataclass
@@ -56,7 +57,8 @@ class Facts:
 
     `gaps` counts sequences that emit a token at the end of each iteration of the row and also
     emitted one at its start. `context_tokens` is that of the first iteration, the KV shares those
-    at its start."""
+    at its start. `cause` is why `head`, the request that was first in the queue once the plan was made
+    (its place in `requests`, -1: nobody), was held back; runs saved before there was a `head` lack it."""
     extra_gaps: dict[str, Ints]
     """Inter-token gaps that rows do not give, `GAP_COLUMNS`. A negative `count` cancels gaps counted in a row."""
     capacity_tokens: int
@@ -67,6 +69,9 @@ class Facts:
     wall_s: float
     """Time that the engine took on the clock of whoever waited for it."""
     config: dict[str, Any]
+    stays: dict[str, Ints] | None = None
+    """Stays outside, `STAY_COLUMNS`, one per preemption: `request` is out from the start of the iteration that it
+    was thrown out of to that of the one that it is in again. None in runs saved before they were kept."""
     gpu_memory_share: float | None = None
     """KV memory as a share of GPU memory; None where no GPU is named."""
     price_usd_per_hour: float | None = None
@@ -102,22 +107,22 @@ def facts_from(
     rows: Mapping[str, ArrayLike],
     *,
     extra_gaps: Iterable[tuple[int, int, int]] = (),
+    stays: Iterable[tuple[int, int, int]] | None = None,
     capacity_tokens: int = 0,
     **others: Any,
 ) -> Facts:
     """Facts by hand: the columns that are given, and nothing having happened in those that are not.
 
-    For stories and tests. *extra_gaps* are (end_ps, gap_ps, count); what is not held is free; the
-    mean parts of KV memory are those at the start of a row unless given.
+    For stories and tests. *extra_gaps* are (end_ps, gap_ps, count), *stays* (request, out_ps, back_ps);
+    what is not held is free; the mean parts of KV memory are those at the start of a row unless given.
     """
     asked = _columns(REQUEST_COLUMNS, requests, unset=dict.fromkeys(REQUEST_TIMES[1:], -1))
     asked["status"] = asked["status"].astype(np.int8)
-    ran = _columns(ROW_COLUMNS, rows, unset={"iterations": 1})
+    ran = _columns(ROW_COLUMNS, rows, unset={"iterations": 1, "head": -1})
     if "free" not in rows:
         ran["free"] = capacity_tokens - np.sum([ran[name] for name in KV_SHARES[:-1]], axis=0)
     for name in KV_SHARES:
         ran[f"{name}_mean"] = np.asarray(rows.get(f"{name}_mean", ran[name]), dtype=np.float64)
-    gaps = np.array(list(extra_gaps), dtype=np.int64).reshape(-1, len(GAP_COLUMNS))
     held = capacity_tokens - ran["free"] - ran["external"]
     defaults: dict[str, Any] = {
         "ids": [str(i) for i in range(asked["status"].size)],
@@ -130,7 +135,8 @@ def facts_from(
     return Facts(
         requests=asked,
         rows=ran,
-        extra_gaps={name: gaps[:, i] for i, name in enumerate(GAP_COLUMNS)},
+        extra_gaps=_entries(GAP_COLUMNS, extra_gaps),
+        stays=None if stays is None else _entries(STAY_COLUMNS, stays),
         capacity_tokens=capacity_tokens,
         **(defaults | others),
     )
@@ -140,6 +146,11 @@ def _columns(names: Iterable[str], given: Mapping[str, ArrayLike], unset: Mappin
     size = max((np.asarray(column).size for column in given.values()), default=0)
     whole = {name: np.full(size, unset.get(name, 0), dtype=np.int64) for name in names}
     return whole | {name: np.asarray(column, dtype=np.int64) for name, column in given.items()}
+
+
+def _entries(names: tuple[str, ...], given: Iterable[tuple[int, ...]]) -> dict[str, Ints]:
+    table = np.array(list(given), dtype=np.int64).reshape(-1, len(names))
+    return {name: table[:, i] for i, name in enumerate(names)}
 
 
 def offsets_ps(first_ps: Ints, increment_ps: Ints, iterations: Ints) -> Ints:

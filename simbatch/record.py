@@ -8,12 +8,12 @@ so one iteration at a time or a thousand at once give the same rows, to the last
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from simbatch.facts import FINISHED, REFUSED, UNFINISHED
+from simbatch.facts import FINISHED, GAP_COLUMNS, REFUSED, STAY_COLUMNS, UNFINISHED
 from simbatch.request import Sequence
 from simbatch.timing.base import Iteration
 
@@ -35,6 +35,7 @@ COLUMNS = (
     "external",
     "free",
     "cause",
+    "head",
 )
 MEANS = ("live_mean", "reserved_mean", "internal_mean", "external_mean", "free_mean")
 _KEPT_AT_ONCE = 512
@@ -49,6 +50,7 @@ class Stretch(Iteration):
         "external",
         "first_ps",
         "gaps",
+        "head",
         "held",
         "held_integral",
         "holds",
@@ -85,6 +87,8 @@ class Stretch(Iteration):
     held_integral: int
     internal_integral: int
     cause: int
+    head: int
+    """Trace index of who is first in the queue once the plan is made; -1: nobody."""
 
     def __init__(self) -> None:
         """Nothing is filled in: see `simbatch.describe`."""
@@ -97,6 +101,7 @@ class Stretch(Iteration):
             and row.running == self.running
             and row.waiting == self.waiting
             and row.cause == self.cause
+            and row.head == self.head
             and row.gaps == self.gaps
             and row.external == self.external
             and row.context_tokens + row.tokens * row.iterations == self.context_tokens
@@ -127,6 +132,9 @@ class Recorder:
         self._kept: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, *MEANS)}
         """Columns of rows put away, some hundreds at a time."""
         self.extra_gaps = array("q")
+        self.outside: dict[int, int] = {}
+        """Who is preempted now: the place of the stay in `_stays` by trace index."""
+        self._stays = array("q")
         unset, none = array("q", [-1]) * requests, array("q", [0]) * requests
         self._first_scheduled_ps = unset[:]
         self._first_token_ps = unset[:]
@@ -172,6 +180,23 @@ class Recorder:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""
         self.extra_gaps.extend((end_ps, gap_ps, count))
 
+    def preempt(self, sequences: Iterable[Sequence], at_ps: int) -> None:
+        """*sequences* are thrown out of the iteration that starts at *at_ps*: one stay outside begins for each."""
+        for sequence in sequences:
+            self._come_back(sequence.index, at_ps)
+            self.outside[sequence.index] = len(self._stays)
+            self._stays.extend((sequence.index, at_ps, -1))
+
+    def run_again(self, sequences: Iterable[Sequence], at_ps: int) -> None:
+        """Those of *sequences* that were preempted are in the iteration that starts at *at_ps*."""
+        for sequence in sequences:
+            self._come_back(sequence.index, at_ps)
+
+    def _come_back(self, index: int, at_ps: int) -> None:
+        stay = self.outside.pop(index, None)
+        if stay is not None:
+            self._stays[stay + 2] = at_ps
+
     def _close(self, row: Stretch) -> None:
         """Nothing continues *row* any more: keep it."""
         held, live, internal, external = row.held, row.live, row.internal, row.external
@@ -196,6 +221,7 @@ class Recorder:
                 external,
                 free,
                 row.cause,
+                row.head,
             )
         )
         if iterations == 1:
@@ -256,8 +282,8 @@ class Recorder:
         if sequence.cached_tokens:
             self._cached_tokens[i] = sequence.cached_tokens
 
-    def frames(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """(rows, requests, extra gaps) as columns of numpy arrays."""
+    def frames(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """(rows, requests, extra gaps, stays outside) as columns of numpy arrays."""
         if self._row is not None:
             self._close(self._row)
             self._row = None
@@ -278,6 +304,9 @@ class Recorder:
             "status": self._status,
         }
         requests = {name: np.array(column, dtype=column.typecode) for name, column in requests.items()}
-        gaps = np.frombuffer(self.extra_gaps, dtype=np.int64).reshape(-1, 3)
-        extra = {name: gaps[:, i].copy() for i, name in enumerate(("end_ps", "gap_ps", "count"))}
-        return rows, requests, extra
+        return rows, requests, _table(self.extra_gaps, GAP_COLUMNS), _table(self._stays, STAY_COLUMNS)
+
+
+def _table(flat: array[int], names: tuple[str, ...]) -> dict[str, Any]:
+    entries = np.frombuffer(flat, dtype=np.int64).reshape(-1, len(names))
+    return {name: entries[:, i].copy() for i, name in enumerate(names)}

@@ -17,24 +17,28 @@ from simbatch.record import Recorder
 Columns = dict[str, Any]
 
 
-def one_record(recorders: Sequence[Recorder], sent: Ints | None) -> tuple[Columns, Columns, Columns]:
-    """(rows, requests, extra gaps) of all *recorders*; *sent* is the replica of each request, -1 for none.
+def one_record(recorders: Sequence[Recorder], sent: Ints | None) -> tuple[Columns, Columns, Columns, Columns]:
+    """(rows, requests, extra gaps, stays outside) of all *recorders*.
 
-    With several, rows and requests get a column `replica`; rows are in order of their start.
+    *sent* is the replica of each request, -1 for none. With several, rows and requests get a column `replica`,
+    and rows are in order of their start.
     """
     frames = [recorder.frames() for recorder in recorders]
     if sent is None or len(frames) == 1:
         return frames[0]
     requests = dict(frames[0][1])
-    for replica, (_, own, _) in enumerate(frames[1:], start=1):
+    for replica, (_, own, _, _) in enumerate(frames[1:], start=1):
         here = sent == replica
         for name, column in requests.items():
             column[here] = own[name][here]
     rows: Columns = {name: np.concatenate([frame[0][name] for frame in frames]) for name in frames[0][0]}
     rows["replica"] = np.repeat(np.arange(len(frames)), [frame[0]["start_ps"].size for frame in frames])
     order = np.lexsort((rows["replica"], rows["start_ps"]))
-    gaps = {name: np.concatenate([frame[2][name] for frame in frames]) for name in frames[0][2]}
-    return {name: column[order] for name, column in rows.items()}, {**requests, "replica": sent}, gaps
+    gaps, stays = (
+        {name: np.concatenate([frame[table][name] for frame in frames]) for name in frames[0][table]}
+        for table in (2, 3)
+    )
+    return {name: column[order] for name, column in rows.items()}, {**requests, "replica": sent}, gaps, stays
 
 
 def one_log(logs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Times are written as seconds with all twelve digits after the point, that is to the picosecond, and
 read as integers again, so the metrics of a loaded run equal those of the run to the last bit.
-`requests.csv.gz`, `steps.csv.gz` and `extra_gaps.csv.gz` are the columns of `simbatch.facts`;
+`requests.csv.gz`, `steps.csv.gz`, `extra_gaps.csv.gz` and `stays.csv.gz` are the columns of `simbatch.facts`;
 `facts.json` holds its single values, `config.json` what repeats the run, `metrics.json` its answers,
 `decisions.jsonl.gz` the log of a run taken step by step. A folder of somebody else's files is left alone:
 see `simbatch.places`.
@@ -26,6 +26,7 @@ from simbatch.facts import (
     REQUEST_TIMES,
     ROW_COLUMNS,
     STATUSES,
+    STAY_COLUMNS,
     Facts,
 )
 from simbatch.metrics import plain
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 FACTS = "facts.json"
 DECISIONS = "decisions.jsonl.gz"
-_TABLES = {"requests": REQUEST_COLUMNS, "steps": ROW_COLUMNS, "extra_gaps": GAP_COLUMNS}
+STAYS = "stays"
+_TABLES = {"requests": REQUEST_COLUMNS, "steps": ROW_COLUMNS, "extra_gaps": GAP_COLUMNS, STAYS: STAY_COLUMNS}
+_LATER = {"head"}
+"""Columns that runs saved by earlier versions lack."""
 _WORDS = {"status": STATUSES, "cause": CAUSES}
 _OF_REPLICAS = ("replica",)
 """Columns that only runs of several replicas have."""
@@ -69,6 +73,10 @@ def _save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
     # First, so that a folder which was not finished is known as ours and may be written to again.
     _write_json(folder / FACTS, {"format": FORMAT, **single})
     tables = {"requests": facts.requests, "steps": facts.rows, "extra_gaps": facts.extra_gaps}
+    if facts.stays is not None:
+        tables[STAYS] = facts.stays
+    else:  # not those of a run that was here before
+        (folder / f"{STAYS}.csv.gz").unlink(missing_ok=True)
     for name, columns in tables.items():
         _write_table(folder / f"{name}.csv.gz", columns, list(facts.ids) if name == "requests" else None)
     if facts.decisions is not None:
@@ -92,10 +100,13 @@ def load(folder: Path) -> Facts:
     ids: list[str] = []
     tables = {}
     for name, columns in _TABLES.items():
+        if name == STAYS and not (folder / f"{name}.csv.gz").exists():
+            continue
         frame = _read_table(folder, name)
         try:
+            present = [column for column in columns if column not in _LATER or column in frame]
             more = [column for column in _OF_REPLICAS if column in frame]
-            tables[name] = {column: _decode(column, frame[_public(column)]) for column in (*columns, *more)}
+            tables[name] = {column: _decode(column, frame[_public(column)]) for column in (*present, *more)}
             ids = frame["id"].tolist() if name == "requests" else ids
         except (KeyError, ValueError) as error:
             raise UsageError(
@@ -107,6 +118,7 @@ def load(folder: Path) -> Facts:
         ids=ids,
         rows=tables["steps"],
         extra_gaps=tables["extra_gaps"],
+        stays=tables.get(STAYS),
         config=_read_json(folder, "config.json"),
         decisions=_read_decisions(folder),
         planned_ahead=single["planned_ahead"],
@@ -138,7 +150,7 @@ def _write_table(path: Path, columns: dict[str, NDArray[Any]], ids: list[str] | 
     shown: dict[str, Any] = {} if ids is None else {"id": ids}
     for name, column in columns.items():
         if name.endswith("_ps"):
-            shown[_public(name)] = exact_seconds(column, name in REQUEST_TIMES)
+            shown[_public(name)] = exact_seconds(column, name in (*REQUEST_TIMES, "back_ps"))
         else:
             shown[name] = np.array(_WORDS[name], dtype=object)[column] if name in _WORDS else column
     # No time stamp in the file: the same run gives the same bytes.

@@ -219,7 +219,7 @@ def _facts(
     setup: Setup,
     config: dict[str, Any],
 ) -> Facts:
-    rows, requests, extra_gaps = one_record(recorders, sent)
+    rows, requests, extra_gaps, stays = one_record(recorders, sent)
     count = len(trace)
     requests["arrival_ps"] = np.zeros(count, np.int64) if trace.arrival_ps is None else trace.arrival_ps
     requests["prompt_tokens"] = trace.prompt_tokens
@@ -229,6 +229,7 @@ def _facts(
         ids=[str(i) for i in range(count)] if trace.ids is None else trace.ids,
         rows=rows,
         extra_gaps=extra_gaps,
+        stays=stays,
         capacity_tokens=recorders[0].capacity_tokens,
         peak_held_tokens=max(recorder.peak_held_tokens for recorder in recorders),
         iterations=sum(recorder.iterations for recorder in recorders),

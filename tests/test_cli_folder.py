@@ -23,6 +23,7 @@ SMALL = ("run", "sharegpt", "--rate", "20", "--requests", "40", "--timing", "lin
 SAVED = {
     "config.json",
     "extra_gaps.csv.gz",
+    "stays.csv.gz",
     "facts.json",
     "metrics.json",
     "repeat.sh",

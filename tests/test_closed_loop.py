@@ -47,7 +47,7 @@ def in_system(result: sb.Result) -> list[tuple[int, int]]:
 
 
 def equal(one: sb.Result, other: sb.Result) -> None:
-    for what in ("requests", "rows", "extra_gaps"):
+    for what in ("requests", "rows", "extra_gaps", "stays"):
         for name, values in getattr(one.facts, what).items():
             assert np.array_equal(values, getattr(other.facts, what)[name]), (what, name)
     assert one.facts.peak_held_tokens == other.facts.peak_held_tokens

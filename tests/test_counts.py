@@ -75,7 +75,7 @@ def test_recording_is_bounded() -> None:
 
 def test_what_is_recorded_is_plain_integers() -> None:
     _, _, result = simulated(10, requests=200)
-    for columns in (result.facts.requests, result.facts.rows, result.facts.extra_gaps):
+    for columns in (result.facts.requests, result.facts.rows, result.facts.extra_gaps, result.facts.stays or {}):
         for name, column in columns.items():
             expected = np.float64 if name.endswith("_mean") else np.int8 if name == "status" else np.int64
             assert column.dtype == expected, name

@@ -102,6 +102,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("request without finish", lambda f: f.requests["finished_ps"].__setitem__(0, -1), "finish time exactly"),
     ("order of times", lambda f: f.requests["first_token_ps"].__setitem__(1, 10**6), "first_token_ps <= finished_ps"),
     ("a status nobody knows", lambda f: f.requests["status"].__setitem__(0, 3), "arrived = unfinished"),
+    ("a stay outside too many", lambda f: setattr(f, "stays", stay(1)), "request 1 was preempted 0 times and out 1"),
     ("memory leaks", lambda f: f.rows["free"].__setitem__(2, 3), r"external \+ free = capacity: row 2"),
     ("mean memory leaks", lambda f: f.rows["live_mean"].__setitem__(1, 9e9), "mean parts of KV memory .* row 1"),
     ("memory below 0", lambda f: (f.rows["live"].__isub__(5), f.rows["free"].__iadd__(5)), "row 0: live -1"),
@@ -123,6 +124,10 @@ BROKEN: list[tuple[str, Any, str]] = [
 
 def gap(gap_ps: int, count: int) -> dict[str, Any]:
     return facts_from({}, {}, extra_gaps=[(0, gap_ps, count)]).extra_gaps
+
+
+def stay(request: int) -> dict[str, Any] | None:
+    return facts_from({}, {}, stays=[(request, 8, 9)]).stays
 
 
 def swapped() -> dict[str, Any]:
@@ -165,14 +170,14 @@ def test_saved_and_loaded_is_equal(tmp_path: Path, requests: list[tuple[int, int
 
 
 def assert_same(one: Facts, other: Facts) -> None:
-    for group in ("requests", "rows", "extra_gaps"):
-        a, b = getattr(one, group), getattr(other, group)
+    for group in ("requests", "rows", "extra_gaps", "stays"):
+        a, b = getattr(one, group) or {}, getattr(other, group) or {}
         assert list(a) == list(b)
         for name in a:
             assert a[name].tolist() == b[name].tolist(), name
             assert a[name].dtype == b[name].dtype, name
     for name in vars(one):
-        if name not in ("requests", "rows", "extra_gaps"):
+        if name not in ("requests", "rows", "extra_gaps", "stays"):
             assert plain(getattr(one, name)) == plain(getattr(other, name)), name
 
 
@@ -194,6 +199,7 @@ def test_awkward_values_survive_the_disk(tmp_path: Path) -> None:
             "live_mean": [1 / 3],
         },
         extra_gaps=[(5, 6, -3)],
+        stays=[(2, 5, -1), (2, 2**62, 2**62 + 1)],
         capacity_tokens=7,
         ids=["001", "", 'a "quoted", id\nNA'],
         warnings=["mind this"],

@@ -75,7 +75,7 @@ def test_a_larger_world_with_many_preemptions() -> None:
     stepped.check()
     ahead.check()
     assert stepped.facts.requests["preemptions"].sum() > 100
-    for what in ("requests", "rows", "extra_gaps"):
+    for what in ("requests", "rows", "extra_gaps", "stays"):
         for column, values in getattr(stepped.facts, what).items():
             assert np.array_equal(values, getattr(ahead.facts, what)[column]), (what, column)
     assert ahead.facts.events < stepped.facts.events / 2

@@ -95,7 +95,7 @@ def assert_equal(one: sb.Result | None, other: sb.Result | None) -> None:
     assert (one is None) == (other is None)
     if one is None or other is None:
         return
-    for what in ("requests", "rows", "extra_gaps"):
+    for what in ("requests", "rows", "extra_gaps", "stays"):
         for column, values in getattr(one.facts, what).items():
             assert np.array_equal(values, getattr(other.facts, what)[column]), (what, column)
     assert one.facts.peak_held_tokens == other.facts.peak_held_tokens

@@ -95,7 +95,7 @@ def test_stepping_equals_running_ahead(
     stepped.check()
     ahead.check()
     assert len(stepped.requests) == sum(samples)
-    for what in ("requests", "rows", "extra_gaps"):
+    for what in ("requests", "rows", "extra_gaps", "stays"):
         for column, values in getattr(stepped.facts, what).items():
             assert np.array_equal(values, getattr(ahead.facts, what)[column]), (what, column)
     assert (stepped.facts.rows["reserved"] >= 0).all()

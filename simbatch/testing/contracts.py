@@ -145,7 +145,7 @@ def fault(
         return f"a count is wrong: {error}"
     except Exception as error:  # whatever a policy of somebody's own may raise
         return f"{type(error).__name__}: {error}"
-    for what in ("requests", "rows", "extra_gaps"):
+    for what in ("requests", "rows", "extra_gaps", "stays"):
         one, other = getattr(stepped.facts, what), getattr(ahead.facts, what)
         for column in one:
             if not np.array_equal(one[column], other[column]):
