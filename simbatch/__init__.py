@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from simbatch.answers.cost import Cost, cost
     from simbatch.answers.diagnose.diagnose import diagnose
     from simbatch.answers.diagnose.diagnosis import Diagnosis
+    from simbatch.answers.fit.fitted import fit
+    from simbatch.answers.fit.outcome import Fit
     from simbatch.answers.replications import Replications, replicate
     from simbatch.answers.size import size
     from simbatch.answers.sized import Size
@@ -57,6 +59,7 @@ __all__ = [
     "DecisionLog",
     "Deployment",
     "Diagnosis",
+    "Fit",
     "Iteration",
     "Limits",
     "LinearTiming",
@@ -82,6 +85,7 @@ __all__ = [
     "cost",
     "derive",
     "diagnose",
+    "fit",
     "generate",
     "plot",
     "replicate",
@@ -98,6 +102,8 @@ _HOMES = {
     "simbatch.answers.cost": ("Cost", "cost"),
     "simbatch.answers.diagnose.diagnose": ("diagnose",),
     "simbatch.answers.diagnose.diagnosis": ("Diagnosis",),
+    "simbatch.answers.fit.fitted": ("fit",),
+    "simbatch.answers.fit.outcome": ("Fit",),
     "simbatch.answers.replications": ("Replications", "replicate"),
     "simbatch.answers.size": ("size",),
     "simbatch.answers.sized": ("Size",),

@@ -177,8 +177,8 @@ def test_kinks_that_the_formula_has_not_are_corrected_where_they_were_measured()
         (lambda f: f.drop(columns="tokens"), "needs tokens and one of duration_s, duration_ms"),
         (lambda f: f.drop(columns="duration_ms"), "needs tokens and one of duration_s, duration_ms"),
         (lambda f: f.assign(duration_ms=0.0), "duration_ms of row 1 is 0"),
-        (lambda f: f.assign(waiting=-1), "waiting has values below 0"),
-        (lambda f: f.assign(waiting="many"), "waiting has values that are no numbers"),
+        (lambda f: f.assign(waiting=-1), "waiting of row 1 is -1, which is below 0"),
+        (lambda f: f.assign(waiting="many"), "waiting of row 1 is many, which is no number"),
         (lambda f: f.assign(tokens=0), "no row has tokens above 0"),
     ],
 )

@@ -16,6 +16,7 @@ from simbatch.cli.capacity import capacity_verb
 from simbatch.cli.compare import compare_verb
 from simbatch.cli.cost import cost_verb
 from simbatch.cli.diagnose import diagnose_verb
+from simbatch.cli.fit import fit_verb
 from simbatch.cli.listing import list_verb
 from simbatch.cli.report import report_verb
 from simbatch.cli.run import run_verb
@@ -75,6 +76,7 @@ class Verbs(click.Group):
         cost_verb,
         diagnose_verb,
         trace_verbs,
+        fit_verb,
         report_verb,
         list_verb,
     ],

@@ -225,6 +225,23 @@ sizing = section(
     *_reading,
 )
 model = section("Model and GPU", *_model)
+fitted = section(
+    "What was measured",
+    *_model,
+    *_sizes,
+    option(
+        "--async-scheduling/--no-async-scheduling",
+        default=None,
+        row="--[no-]async-scheduling",
+        help="plan while a batch runs (client)",
+    ),
+    option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=None,
+        row="--[no-]enable-prefix-caching",
+        help="find blocks again (client)",
+    ),
+)
 sizing_run = section(
     "Run",
     option("--timing", metavar="NAME", help="or linear:base_ms=5,.. (roofline)"),

@@ -77,6 +77,21 @@ def column_map(text: str) -> dict[str, str]:
     return found
 
 
+def pins(text: str) -> dict[str, float]:
+    """Coefficients of a timing and their values.
+
+    >>> pins("weight_efficiency=0.85,step_us=1000")
+    {'weight_efficiency': 0.85, 'step_us': 1000.0}
+    """
+    found = {}
+    for name, value in column_map(text).items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise click.BadParameter(f"{name} is {value!r}. Give a number, such as weight_efficiency=0.85.") from None
+    return found
+
+
 def prices(text: str) -> float | dict[str, float]:
     """Dollars per hour, of every GPU or by its name.
 

@@ -48,7 +48,7 @@ def report_text(found: Fit) -> str:
         parts.append(table(["simulated over measured", "error"], rows, texts=1))
     if found.problem is not None:
         parts += ["Runs, predicted by fits that had not seen them, the worst first:", _runs(found)]
-        parts += [f"By {name}:\n{_by_input(found, name)}" for name in INPUTS]
+        parts += [f"By {name}:\n{_byinput_of(found, name)}" for name in INPUTS]
     return "\n\n".join(parts)
 
 
@@ -61,7 +61,7 @@ def _head(found: Fit) -> Iterator[str]:
     yield line(
         "data",
         f"{card.iterations:,} iterations" if card.iterations else "client side",
-        f"{card.runs:,} runs",
+        f"{card.runs:,} run{'s' if card.runs != 1 else ''}",
         card.source,
     )
     ends = [f"{name} {low:,.0f} to {high:,.0f}" for name, (low, high) in card.measured.items()]
@@ -99,11 +99,11 @@ def _runs(found: Fit) -> str:
     return table(["run", "observations", "median error", "median size", "whole time"], rows, texts=1)
 
 
-def _by_input(found: Fit, name: str) -> str:
+def _byinput_of(found: Fit, name: str) -> str:
     """Errors in bins of one input."""
     problem = found.problem
     assert problem is not None
-    values = _input(found, name)
+    values = input_of(found, name)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
     rows = []
     for low, high in zip(edges, edges[1:] if len(edges) > 1 else edges, strict=False):
@@ -124,7 +124,7 @@ def _by_input(found: Fit, name: str) -> str:
     return table([name, "observations", "measured", "predicted", "median error", "p95 size"], rows, texts=1)
 
 
-def _input(found: Fit, name: str) -> Floats:
+def input_of(found: Fit, name: str) -> Floats:
     """The mean of an input over the iterations of each observation."""
     problem = found.problem
     assert problem is not None

@@ -100,7 +100,7 @@ def fit_clients(
     start: Coefficients,
     front_end_ms: float = 5.0,
     free: Sequence[str] = FREE,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> ClientFit:
     """Coefficients from *start* on with which *runs* come out as measured.
 
@@ -109,7 +109,7 @@ def fit_clients(
     targets = [(run, name, value) for run in runs for name, value in run.measured()]
     if not targets:
         raise UsageError("no run has a TTFT or a TPOT. Give a benchmark result with mean latencies.")
-    asked = 0
+    asked, most = 0, 1 + _ROUNDS * (len(free) + 2)
     ranges: dict[str, tuple[float, float]] = {}
 
     def errors(at: Mapping[str, float]) -> Floats:
@@ -120,7 +120,7 @@ def fit_clients(
         found = {run.name: simulated(run, deployment, coefficients, front, seen) for run in runs}
         asked += 1
         if on_progress is not None:
-            on_progress(asked)
+            on_progress(asked, max(asked + 1, most))
         return np.array([np.log(found[run.name][name] / value) for run, name, value in targets])
 
     bounds = {**BOUNDS, FRONT_END: (0.0, 1000.0)}

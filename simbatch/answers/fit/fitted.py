@@ -13,13 +13,14 @@ import numpy as np
 from simbatch.answers.fit.cells import problem_of, whole
 from simbatch.answers.fit.client import FREE, ClientRun, fit_clients
 from simbatch.answers.fit.correct import Knots, factors, knots_of, no_knots
+from simbatch.answers.fit.files import Columns
 from simbatch.answers.fit.identify import USUAL, Told, tell_apart
 from simbatch.answers.fit.outcome import Fit
 from simbatch.answers.fit.problem import Problem
-from simbatch.answers.fit.rows import Iterations
+from simbatch.answers.fit.rows import FAKE, Iterations
 from simbatch.answers.fit.solve import BOUNDS, Solution, solve
 from simbatch.answers.fit.sources import Source, read_sources
-from simbatch.answers.fit.validate import cross_validate, intervals, seen, spread_of
+from simbatch.answers.fit.validate import MOST_FOLDS, cross_validate, intervals, seen, spread_of
 from simbatch.deployment import Deployment
 from simbatch.errors import UsageError
 from simbatch.timing.bundled import best_card, find_card
@@ -37,6 +38,8 @@ def fit(
     source: Source | Sequence[Source],
     deployment: Deployment | None = None,
     *,
+    kind: str | None = None,
+    columns: Columns | None = None,
     name: str | None = None,
     pins: Mapping[str, float] | None = None,
     start: str | Path | ProfileCard | None = None,
@@ -44,7 +47,7 @@ def fit(
     resamples: int = 40,
     validate: bool = True,
     seed: int = 0,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Fit:
     """Fit a timing profile to what was measured.
@@ -57,6 +60,9 @@ def fit(
         results (a vllm bench result file, or a table with one row a load).
     deployment
         What was measured. Engine *options* as for `simulate`, for client-side results.
+    kind, columns
+        What the files are, where it is not to be told from what they hold: ``iterations``, ``tables``, ``client`` or
+        ``measurements``. Our names of columns and the files', such as ``{"duration_ms": "latency"}``.
     pins
         Coefficients that are known: they are not fitted.
     start
@@ -68,11 +74,13 @@ def fit(
         Resampled fits for the intervals.
     validate
         Leave runs out in turn; without it errors are those on the data that were fitted.
+    on_progress
+        Called with (fits or simulations done, about how many in all).
 
     Raises UsageError for sources that cannot be read or do not say what they are of.
     """
     items: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
-    measured, clients, notes = read_sources(items, deployment, seed)
+    measured, clients, notes = read_sources(items, deployment, seed, kind=kind, columns=columns)
     base = _start_card(start)
     if clients:
         if deployment is None:
@@ -82,7 +90,16 @@ def fit(
     if options:
         raise UsageError(f"{', '.join(options)}: engine options matter to client-side results alone. Leave them out.")
     return _fit_iterations(
-        measured, base, dict(pins or {}), name, dict(about or {}), notes, resamples if validate else 0, validate, seed
+        measured,
+        base,
+        dict(pins or {}),
+        name,
+        dict(about or {}),
+        notes,
+        resamples if validate else 0,
+        validate,
+        seed,
+        on_progress,
     )
 
 
@@ -102,16 +119,30 @@ def _fit_iterations(
     resamples: int,
     validate: bool,
     seed: int,
+    on_progress: Callable[[int, int], None] | None,
 ) -> Fit:
     cells, every = problem_of(measured), whole(measured)
     usual = {} if base is None else {key: value for key, value in base.values().as_dict().items() if key in USUAL}
+    done, total = 0, 1 + validate * min(len(cells.runs), MOST_FOLDS) + resamples
+
+    def on_fit() -> None:
+        nonlocal done
+        done += 1
+        if on_progress is not None:
+            on_progress(done, max(done, total))
+
     told, solution = _solved(cells, pins, usual)
+    on_fit()
     deployments = {id(one.deployment): one.deployment for one in measured}.values()
     alone = len({(d.shape.name, d.card.name, d.tensor_parallel_size) for d in deployments}) == 1
     knots = knots_of(cells) if alone and not _are_built(measured) else no_knots(cells)
     factor = factors(cells, solution.coefficients, knots)
-    unseen = cross_validate(cells, every, solution, knots) if validate else seen(every, solution, knots, factor)
-    found = intervals(cells, solution, times=resamples, seed=seed)
+    unseen = (
+        cross_validate(cells, every, solution, knots, on_fit=on_fit)
+        if validate
+        else seen(every, solution, knots, factor)
+    )
+    found = intervals(cells, solution, times=resamples, seed=seed, on_fit=on_fit)
     coefficients = {}
     for key, value in solution.coefficients.as_dict().items():
         low, high = found.get(key, (value, value))
@@ -144,6 +175,7 @@ def _fit_iterations(
             "engine": "not said",
             "date": today.today().isoformat(),
             "source": "not said",
+            "kind": "estimated" if any(FAKE in note for note in notes) else "measured",
             "model": first.shape.name if alone else "",
             "tensor_parallel_size": first.tensor_parallel_size if alone else 0,
             "dtype": first.dtype,
@@ -223,7 +255,7 @@ def _fit_clients(
     name: str | None,
     about: dict[str, Any],
     notes: list[str],
-    on_progress: Callable[[int], None] | None,
+    on_progress: Callable[[int, int], None] | None,
 ) -> Fit:
     base = base or best_card(deployment)
     start = Coefficients.of({**(tell_nothing() if base is None else base.values()).as_dict(), **pins})

@@ -35,9 +35,13 @@ class Fit:
         """The profile as a timing for `simulate`."""
         return ProfileTiming(deployment, self.card)
 
+    def card_text(self) -> str:
+        """The card as its file."""
+        return card_text(self.card)
+
     def save(self, path: str | Path) -> None:
-        """Write the card; `--timing FILE` takes it."""
-        Path(path).write_text(card_text(self.card), encoding="utf-8")
+        """Write the card; `--timing FILE` takes it where its name ends in .toml."""
+        Path(path).write_text(self.card_text(), encoding="utf-8")
 
     def metrics(self) -> dict[str, Any]:
         """The JSON object of the verb."""

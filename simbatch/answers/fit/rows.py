@@ -8,22 +8,33 @@ are left out, so the project's own GPU measurements are read as they are.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simbatch.deployment import Deployment
+from simbatch.answers.fit.files import Columns, numbers, read_frame
+from simbatch.deployment import Deployment, find_model
 from simbatch.errors import UsageError
-from simbatch.timing.work import FEATURES, Floats
+from simbatch.timing.work import FEATURES, Floats, loads
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MEASURED = "measure.csv"
 DURATIONS = {"duration_s": 1.0, "duration_ms": 1e-3, "duration_us": 1e-6}
 MACHINE = "machine.json"
 """Beside a file of measurements: which card and model they are of."""
+FAKE = "FAKE"
+"""What a note says first where nothing was measured."""
+FEWEST = 20
+"""Iterations below which nothing is fitted."""
+LEAST_OF_PEAK = 0.6
+"""Measured time over the time at the GPU's peaks, below which a unit or a name must be wrong."""
+MOST_OF_PEAK, LONG_S = 300.0, 1.0
+"""The same for times that are too long: so many times the peaks', and longer than this."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +72,60 @@ def iterations_of(frame: pd.DataFrame, deployment: Deployment, run: str = "run")
             f"{run}: a log of iterations needs tokens and one of {', '.join(DURATIONS)}; "
             f"found {', '.join(map(str, frame.columns[:12]))}. Name the columns so."
         )
-    frame = frame[frame["tokens"].notna() & (frame["tokens"] > 0)].reset_index(drop=True)
+    frame = frame[numbers(frame, "tokens", run) > 0].reset_index(drop=True)
     if not len(frame):
         raise UsageError(f"{run}: no row has tokens above 0. Give a log with one row for each iteration.")
+    if len(frame) < FEWEST:
+        raise UsageError(
+            f"{run}: {len(frame)} iterations are too few to fit. Give {FEWEST} at least, of several batch sizes."
+        )
     name = next(name for name in DURATIONS if name in frame.columns)
-    duration_s = _numbers(frame, name, run) * DURATIONS[name]
+    duration_s = numbers(frame, name, run) * DURATIONS[name]
     bad = np.flatnonzero(~(duration_s > 0))
     if len(bad):
         raise UsageError(
             f"{run}: {name} of row {int(bad[0]) + 1} is {frame[name].iloc[bad[0]]}, but an iteration takes time "
             f"({len(bad)} rows like this). Leave such rows out."
         )
-    given = {name: _numbers(frame, name, run) for name in FEATURES if name in frame.columns}
+    given = {name: numbers(frame, name, run) for name in FEATURES if name in frame.columns}
+    _check_counts(given, run)
     rows, notes = complete(given)
-    count = _numbers(frame, "iterations", run) if "iterations" in frame.columns else np.ones(len(frame))
+    count = numbers(frame, "iterations", run) if "iterations" in frame.columns else np.ones(len(frame))
+    if not (count > 0).all():
+        raise UsageError(f"{run}: iterations has rows that stand for none. Leave such rows out.")
+    _check_unit(deployment, rows, duration_s / count, name, run)
     runs = [str(value) for value in frame["run"]] if "run" in frame.columns else [run] * len(frame)
     return Iterations(deployment, rows, count, duration_s, runs, notes)
+
+
+def _check_counts(given: Mapping[str, Floats], run: str) -> None:
+    """Raises UsageError where a part is more than the whole."""
+    for part, whole in (("prefill_tokens", "tokens"), ("sequences", "tokens"), ("prefill_sequences", "sequences")):
+        if part in given and whole in given and (given[part] > given[whole]).any():
+            at = int(np.flatnonzero(given[part] > given[whole])[0])
+            raise UsageError(
+                f"{run}: row {at + 1} has {given[part][at]:,.0f} {part} of {given[whole][at]:,.0f} {whole}. "
+                f"{part} is a part of {whole}; check which column is which."
+            )
+
+
+def _check_unit(deployment: Deployment, rows: dict[str, Floats], each_s: Floats, name: str, run: str) -> None:
+    """Raises UsageError where times cannot be those of this deployment: a wrong unit, or another GPU or model."""
+    work = loads(deployment, rows)
+    # Reading the cache is left out: what a log does not say of it is assumed, and may be far too much.
+    peak_s = np.maximum(work.read_s, work.math_s)
+    share, typical_s = float(np.median(each_s / peak_s)), float(np.median(each_s))
+    where = f"{deployment.shape.name} on {deployment.tensor_parallel_size} x {deployment.card.name}"
+    if share < LEAST_OF_PEAK:
+        raise UsageError(
+            f"{run}: {name} says {typical_s:.3g} s for a typical iteration, {1 / share:.3g} times faster than {where} "
+            "can read its weights or compute. Check the unit of the column, and which model and GPU these are of."
+        )
+    if share > MOST_OF_PEAK and typical_s > LONG_S:
+        raise UsageError(
+            f"{run}: {name} says {typical_s:.3g} s for a typical iteration, {share:,.0f} times what {where} takes at "
+            "its peaks. Check the unit of the column: milliseconds go to duration_ms, microseconds to duration_us."
+        )
 
 
 def complete(given: dict[str, Floats]) -> tuple[dict[str, Floats], list[str]]:
@@ -110,33 +159,57 @@ def complete(given: dict[str, Floats]) -> tuple[dict[str, Floats], list[str]]:
     return {name: rows[name] for name in FEATURES}, notes
 
 
-def read_log(path: Path, deployment: Deployment | None) -> Iterations:
-    """Iterations from a csv file, or from a folder of the project's own measurements."""
-    import pandas as pd
+def read_log(path: Path, deployment: Deployment | None, columns: Columns | None = None) -> Iterations:
+    """Iterations from a csv or jsonl file, or from a folder of the project's own measurements.
 
-    file = path / "measure.csv" if path.is_dir() else path
-    frame = pd.read_csv(file)
+    Rows that such a folder holds back for its own judgement are not fitted.
+    """
+    file = path / MEASURED if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        raise UsageError(f"{path}: no {MEASURED} in this folder. Give one that `python -m validation measure` wrote.")
+    frame, notes = read_frame(file, columns), list[str]()
+    if "held_back" in frame.columns:
+        frame = frame[numbers(frame, "held_back", str(path)) == 0]
     machine = file.parent / MACHINE
-    if deployment is None:
-        deployment = _from_machine(machine) if machine.exists() else None
+    if machine.exists() and (path.is_dir() or deployment is None):
+        found = _machine(machine)
+        if found.get("fake"):
+            notes.append(f"{FAKE}: times of the stand-in, nothing was measured")
+        deployment = deployment or _from_machine(machine, found)
     if deployment is None:
         raise UsageError(f"{path}: whose iterations are these? Give --model and --gpu (and -tp).")
-    return iterations_of(frame, deployment, file.parent.name if path.is_dir() else path.name.split(".")[0])
+    made = iterations_of(frame, deployment, file.parent.name if path.is_dir() else path.name.split(".")[0])
+    return replace(made, notes=[*made.notes, *notes])
 
 
-def _from_machine(path: Path) -> Deployment:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def _machine(path: Path) -> dict[str, Any]:
     try:
-        return Deployment(found["model"], gpu=found["device"])
-    except KeyError as error:
-        raise UsageError(f"{path}: no {error}. Give --model and --gpu.") from error
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}). Give --model and --gpu.") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: says neither model nor GPU. Give --model and --gpu.")
+    return found
 
 
-def _numbers(frame: pd.DataFrame, name: str, run: str) -> Floats:
-    try:
-        found = frame[name].to_numpy(dtype=np.float64, na_value=0.0)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{run}: {name} has values that are no numbers ({error}). Give numbers alone.") from error
-    if (found < 0).any() or not np.isfinite(found).all():
-        raise UsageError(f"{run}: {name} has values below 0 or beyond all bounds. Give counts from 0.")
-    return np.asarray(found, dtype=np.float64)
+def _from_machine(path: Path, found: dict[str, Any]) -> Deployment:
+    """What was measured; a model that was cut to fewer layers is a small model, not a slow large one."""
+    missing = [name for name in ("model", "device") if not found.get(name)]
+    if missing:
+        raise UsageError(f"{path}: no {' and no '.join(missing)}. Give --model and --gpu.")
+    gpu = str(found.get("gpu") or found["device"])
+    shape = find_model(str(found["model"]))
+    layers = found.get("layers") or shape.layers
+    if not isinstance(layers, int) or not 0 < layers <= shape.layers:
+        raise UsageError(f"{path}: {layers} layers of {shape.name}, which has {shape.layers}. Give --model and --gpu.")
+    if layers == shape.layers:
+        return Deployment(shape.name, gpu=gpu)
+    each = (shape.params - shape.embedding_params) // shape.layers
+    cut = replace(
+        shape,
+        name=f"{shape.name}, {layers} layers",
+        layers=layers,
+        kv_layers=layers,
+        params=shape.params - (shape.layers - layers) * each,
+    )
+    return Deployment(cut, gpu=gpu, kv_tokens=found.get("kv_tokens"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simbatch.answers.fit.files import numbers, read_frame
 from simbatch.answers.fit.rows import Iterations
 from simbatch.deployment import Deployment
 from simbatch.errors import UsageError
@@ -38,6 +39,8 @@ KINDS: dict[str, set[str]] = {
     "ragged": {"t_mean_us", "t_skew_us", "regime"},
 }
 """Columns by which a table is known."""
+_WORDS = {"layer", "regime"}
+_TIMES = {"us", "time_us", "t_mean_us", "t_skew_us"}
 DECODES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384)
 PROMPTS = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -156,11 +159,9 @@ def _iteration(sequences: int, context: int, prompts: int = 0, tokens: int = 0, 
 
 def read_tables(paths: Sequence[Path]) -> dict[str, pd.DataFrame]:
     """Tables by kind. Raises UsageError for a file that is none, and for two of a kind."""
-    import pandas as pd
-
     found: dict[str, Any] = {}
     for path in paths:
-        frame = pd.read_csv(path)
+        frame = read_frame(Path(path))
         kind = kind_of(frame.columns)
         if kind is None:
             raise UsageError(
@@ -169,6 +170,13 @@ def read_tables(paths: Sequence[Path]) -> dict[str, pd.DataFrame]:
             )
         if kind in found:
             raise UsageError(f"{path}: a second table of {kind}. Give one of each kind.")
+        for name in KINDS[kind] - _WORDS:
+            frame[name] = numbers(frame, name, str(path))
+            if name in _TIMES and not (frame[name] > 0).all():
+                at = int(np.flatnonzero(~(frame[name] > 0))[0])
+                raise UsageError(f"{path}: {name} of row {at + 1} is 0, but a kernel takes time. Leave such rows out.")
+        if not len(frame):
+            raise UsageError(f"{path}: a table of {kind} without rows. Give one that was measured.")
         found[kind] = frame
     return found
 

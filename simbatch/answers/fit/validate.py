@@ -45,11 +45,16 @@ class Unseen:
 
 
 def cross_validate(
-    cells: Problem, every: Problem, solution: Solution, knots: Knots, fold_of: Callable[[str], str] = str
+    cells: Problem,
+    every: Problem,
+    solution: Solution,
+    knots: Knots,
+    fold_of: Callable[[str], str] = str,
+    on_fit: Callable[[], None] = lambda: None,
 ) -> Unseen:
     """Leave the runs of *cells* out in turn, fit the rest, and predict the same runs of *every*.
 
-    *fold_of* maps a run's name to what is left out together with it.
+    *fold_of* maps a run's name to what is left out together with it; *on_fit* is called after each fit.
     """
     folds = list(dict.fromkeys(map(fold_of, cells.runs)))
     group = {fold: at % MOST_FOLDS if len(folds) > MOST_FOLDS else at for at, fold in enumerate(folds)}
@@ -60,6 +65,7 @@ def cross_validate(
         training = cells.take(np.flatnonzero(cell_group != left_out))
         fit = solve(training, solution.coefficients, solution.free, reweights=3, most=_FEW)
         factor = factors(training, fit.coefficients, knots)
+        on_fit()
         if split:
             chosen = np.array_split(np.arange(len(every)), len(cells.runs))[left_out]
         else:
@@ -89,7 +95,9 @@ def by_run(problem: Problem, predicted_s: Floats) -> list[RunError]:
     return found
 
 
-def intervals(cells: Problem, solution: Solution, *, times: int, seed: int) -> dict[str, tuple[float, float]]:
+def intervals(
+    cells: Problem, solution: Solution, *, times: int, seed: int, on_fit: Callable[[], None] = lambda: None
+) -> dict[str, tuple[float, float]]:
     """Where 90 % of the fits to resampled runs lie, for each fitted coefficient."""
     draw = np.random.default_rng(seed)
     runs = np.arange(len(cells.runs))
@@ -98,6 +106,7 @@ def intervals(cells: Problem, solution: Solution, *, times: int, seed: int) -> d
         drawn = cells.of_runs(draw.choice(runs, len(runs)))
         fit = solve(drawn, solution.coefficients, solution.free, reweights=2, most=_FEW)
         found.append([getattr(fit.coefficients, name) for name in solution.free])
+        on_fit()
     if not found:
         return {name: (getattr(solution.coefficients, name),) * 2 for name in solution.free}
     low, high = np.percentile(np.array(found), [5, 95], axis=0)
