@@ -42,13 +42,14 @@ class VllmV0(Scheduler):
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         plan = Plan(waiting, running, memory)
         self._blocks_out = self._blocks_in = 0
-        if not self.aside:
+        swapped = bool(self.aside)
+        if not swapped:
             self._compute_prompts(plan, self._budget())
         if not plan.chunks:
             self._decode(plan)
             if not plan.preempted:
                 self._swap_in(plan, self._budget() - running.decoding)
-        if waiting and (plan.preempted or self.aside):
+        if waiting and (plan.preempted or swapped):
             plan.held_back = Cause.KV
         return plan
 
