@@ -1,0 +1,7 @@
+"""``python -m published [NAME …] [--write]``: see `published.cli`."""
+
+import sys
+
+from published.cli import main
+
+sys.exit(main())
