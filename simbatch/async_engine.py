@@ -38,7 +38,7 @@ class AsyncEngine(Engine):
             if not self._busy() and not self._unprocessed:
                 yield self._sleep()
                 self.now_ps = int(self.env.now)
-            plan = self._decide()
+            plan = self._settle(self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps))
             if plan is None:
                 if self._busy_until > self.now_ps:
                     yield self._late(self._busy_until, self._apply_priority)
@@ -49,9 +49,10 @@ class AsyncEngine(Engine):
                 stretch = self._begin(plan, self._next_start_ps())
                 if not self._unprocessed:
                     self._run_ahead(plan, stretch)
-                if self._must_wait(stretch):
-                    yield self._wait(stretch)
-                    self._boundary = self._stretch = None
+                boundary = self._boundary_of(stretch)
+                if self.step or self.env.peek() <= boundary or (self.feedback and self._unprocessed):
+                    yield self._wait(boundary)
+                    self._boundary = None
                 self.now_ps = self._boundary_of(stretch)
                 self._busy_until = stretch.start_ps + stretch.took_ps
                 ended = self._apply(plan, stretch)
@@ -87,12 +88,13 @@ class AsyncEngine(Engine):
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         stretch = super()._begin(plan, start_ps)
+        stretch.unseen_live = 0
         if self._unprocessed:
             for _, finishing in self._unprocessed:
                 for sequence in finishing:
                     # Planned with, although it ends as the stretch begins.
                     if sequence in self.running:
-                        stretch.live += sequence.final_computed
+                        stretch.unseen_live += sequence.final_computed
                     else:
                         stretch.waiting -= 1
         return stretch
@@ -108,7 +110,3 @@ class AsyncEngine(Engine):
     def _iterations_at(self, stretch: Stretch, elapsed_ps: int) -> int:
         """The batch in flight, and the one behind it."""
         return 1 + (iterations_by(elapsed_ps, stretch.first_ps, stretch.increment_ps) if elapsed_ps > 0 else 0)
-
-    def _may_finish(self, stretch: Stretch) -> bool:
-        """Somebody's last token comes at the boundary: it is the end of the batch before."""
-        return bool(self._unprocessed)

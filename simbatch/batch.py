@@ -16,6 +16,9 @@ from heapq import heappop, heappush
 
 from simbatch.request import Sequence
 
+NEVER = 1 << 62
+"""A clock that no batch reaches."""
+
 
 class Batch:
     """Who runs, in order of admission. Counts tokens; the clock counts iterations in which members decoded."""
@@ -34,6 +37,7 @@ class Batch:
         "last_decode_ps",
         "live_padding_tokens",
         "members",
+        "next_end",
         "origins",
         "partial",
         "paused",
@@ -62,6 +66,8 @@ class Batch:
         """How many decoding members have had no token since when, if iterations left them out."""
         self.origins = 0
         """Sum over decoding members."""
+        self.next_end = NEVER
+        """The clock at which the next decoding member ends, of those that have not."""
         self._ends: dict[int, dict[Sequence, None]] = {}
         self._end_clocks: list[int] = []
         self._next_rank = 0
@@ -107,13 +113,6 @@ class Batch:
             return first.rank > self._newest_decoding_rank
         return True
 
-    def iterations_to_finish(self) -> int:
-        """Iterations until the next decoding member ends; call only while one decodes and has not ended."""
-        clocks = self._end_clocks
-        while clocks[0] not in self._ends:
-            heappop(clocks)
-        return clocks[0] - self.clock
-
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a member in the cache, decoding or not."""
         explicit = sequence in self.partial or sequence in self.drained
@@ -152,6 +151,8 @@ class Batch:
         if bucket is None:
             self._ends[end] = {sequence: None}
             heappush(self._end_clocks, end)
+            if end < self.next_end:
+                self.next_end = end
         else:
             bucket[sequence] = None
 
@@ -163,6 +164,8 @@ class Batch:
         del bucket[sequence]
         if not bucket:
             del self._ends[end]
+            if end == self.next_end:
+                self._find_next_end()
         self.live_padding_tokens -= sequence.padding_tokens
         self.partial[sequence] = None
 
@@ -204,14 +207,21 @@ class Batch:
 
     def finished(self) -> list[Sequence]:
         """Decoding members that end at this clock, in order of admission; they are *ended* until they leave."""
-        if self.clock not in self._ends:
+        if self.clock != self.next_end:
             return []
         bucket = self._ends.pop(self.clock)
+        self._find_next_end()
         for sequence in bucket:
             self.ended[sequence] = None
             self.ended_origins += sequence.origin
             self.live_padding_tokens -= sequence.padding_tokens
         return sorted(bucket, key=_rank) if len(bucket) > 1 else list(bucket)
+
+    def _find_next_end(self) -> None:
+        clocks = self._end_clocks
+        while clocks and clocks[0] not in self._ends:
+            heappop(clocks)
+        self.next_end = clocks[0] if clocks else NEVER
 
     def check(self) -> None:
         """Compare every count with a recount; raises AssertionError. For tests."""
@@ -220,6 +230,7 @@ class Batch:
         assert sum(self.clock - s.origin for s in decoding) == self.context_tokens
         going = [s for s in decoding if s not in self.ended]
         assert sorted(s.rank for s in going) == sorted(s.rank for bucket in self._ends.values() for s in bucket)
+        assert self.next_end == min(self._ends, default=NEVER)
         live = sum(self.clock - s.origin - s.padding_tokens for s in going)
         live += sum(max(0, s.computed - s.padding_tokens) for s in self.partial)
         assert live == self.live_tokens, (live, self.live_tokens)

@@ -1,4 +1,4 @@
-"""What a plan comes to: as the timing is told, and as the row of its stretch begins."""
+"""What a plan comes to, as the timing is told."""
 
 from __future__ import annotations
 
@@ -8,32 +8,23 @@ from simbatch.request import Sequence
 from simbatch.scheduler.plan import Plan
 
 
-def opening(plan: Plan, aside: int, memory: Memory, start_ps: int) -> Stretch:
-    """The stretch that *plan* begins at *start_ps*, as far as it is known then.
-
-    *aside* requests wait elsewhere than in the queue.
-    """
+def describe(stretch: Stretch, plan: Plan, aside: int, memory: Memory) -> None:
+    """Tell *stretch* what *plan* does in an iteration. *aside* requests wait elsewhere than in the queue."""
     running, waiting = plan.running, plan.waiting
-    stretch = Stretch()
-    stretch.start_ps = start_ps
     stretch.plan, stretch.batch = plan, running
     if plan.decodes:
-        decoding = running.decoding
-        stretch.tokens = stretch.sequences = decoding
+        stretch.tokens = stretch.sequences = decoding = running.decoding
         stretch.context_tokens = decoding * (running.clock + 1) - running.origins
         stretch.gaps = decoding - len(running.ended)
     else:
         stretch.tokens = stretch.sequences = stretch.context_tokens = stretch.gaps = 0
-    stretch.prefill_tokens = stretch.prefill_sequences = stretch.prefill_context_tokens = stretch.prefill_pairs = 0
+    if stretch.prefill_sequences:
+        stretch.prefill_tokens = stretch.prefill_sequences = stretch.prefill_context_tokens = stretch.prefill_pairs = 0
     if plan.chunks:
         stretch.steady = False
         _add_chunks(plan.chunks, stretch)
     else:
         stretch.steady = plan.decodes and not plan.preempted
-    # Members that have got their last token only keep their seat.
-    stretch.running = len(running.members) - len(running.ended) - len(running.drained)
-    stretch.live = running.live_tokens - memory.shared_tokens
-    stretch.held, stretch.internal = memory.held_tokens, memory.internal_tokens
     stretch.cause = plan.held_back
     if waiting:
         head = waiting.head()
@@ -42,7 +33,6 @@ def opening(plan: Plan, aside: int, memory: Memory, start_ps: int) -> Stretch:
     else:
         stretch.waiting, stretch.head = aside, -1
         stretch.external = memory.external_tokens(None)
-    return stretch
 
 
 def _add_chunks(chunks: dict[Sequence, int], stretch: Stretch) -> None:

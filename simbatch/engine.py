@@ -17,7 +17,7 @@ import simpy
 
 from simbatch.batch import Batch
 from simbatch.decisions import DecisionLog
-from simbatch.describe import opening
+from simbatch.describe import describe
 from simbatch.errors import PolicyError, SimbatchError
 from simbatch.memory.base import Memory
 from simbatch.progression import iterations_by, span
@@ -25,7 +25,7 @@ from simbatch.record import Recorder, Stretch
 from simbatch.request import Request, Sequence
 from simbatch.scheduler.base import Scheduler
 from simbatch.scheduler.plan import Cause, Plan
-from simbatch.timing.base import Timing
+from simbatch.timing.base import FOREVER, Timing
 from simbatch.units import MAX_PS, PS_PER_S
 
 _LATE = 1 << 40
@@ -33,6 +33,7 @@ _LATE = 1 << 40
 _REPLICAS = 1 << 20
 _HELD_BACK_BY_HITS = (Cause.KV, Cause.TOKEN_BUDGET)
 """Causes that a block found, or lost, can end without any other event."""
+_NOBODY: list[Sequence] = []
 _MOST_BARREN = 100
 """Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
 
@@ -80,8 +81,8 @@ class Engine:
         self._plan_priority = _LATE + _REPLICAS + replica
         self._idle: simpy.Event | None = None
         self._boundary: simpy.Event | None = None
-        self._stretch: Stretch | None = None
-        """The stretch in flight while the process waits for its boundary; `submit` may shorten it."""
+        self._stretch = Stretch()
+        """The stretch that runs; while the process waits for its boundary, `submit` may shorten it."""
         self._barren = 0
         """Preemptions since the last token came out of anybody."""
         self._in_care = 0
@@ -104,8 +105,8 @@ class Engine:
         if self._idle is not None:
             self._idle, event = None, self._idle
             self._late(int(self.env.now), self._plan_priority, event)
-        elif self._stretch is not None and self._stretch.iterations > 1:
-            self._cut(self._stretch)
+        elif self._boundary is not None and self._stretch.iterations > 1:
+            self._cut(self._stretch, self._boundary)
 
     def _refusal(self, sequence: Sequence) -> str | None:
         if sequence.max_tokens < 1:
@@ -142,32 +143,33 @@ class Engine:
     # -- the loop --------------------------------------------------------------------------------
 
     def _serve(self) -> Generator[simpy.Event, Any, None]:
+        scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
         while True:
-            if not self._busy():
+            if not running.members and not self._busy():
                 yield self._sleep()
-                self.now_ps = int(self.env.now)
-            plan = self._decide()
-            if plan is None:
-                yield self._sleep()
-                self.now_ps = int(self.env.now)
-                continue
-            if not plan.chunks and len(self.running.ended) == self.running.decoding:
-                raise PolicyError(
-                    f"{type(self.scheduler).__name__} lets nobody leave at {self.now_ps / PS_PER_S:.6f} s, although "
-                    f"all {len(self.running)} that run have got their last token. "
-                    "Its leaves() must let them go when the last one has finished."
-                )
+                self.now_ps = int(env.now)
+            plan = scheduler.plan(waiting, running, memory, self.now_ps)
+            if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
+                other = self._settle(plan)
+                if other is None:
+                    yield self._sleep()
+                    self.now_ps = int(env.now)
+                    continue
+                plan = other
             stretch = self._begin(plan, self.now_ps)
             self._run_ahead(plan, stretch)
-            if self._must_wait(stretch):
-                yield self._wait(stretch)
-                self._boundary = self._stretch = None
-            end = self.now_ps = stretch.start_ps + stretch.took_ps
+            end = stretch.start_ps + stretch.took_ps
+            # Could anybody else act up to the boundary, or have to act there?
+            if self.step or env.peek() <= end or (self.feedback and self._may_finish(stretch)):
+                yield self._wait(end)
+                self._boundary = None
+                end = stretch.start_ps + stretch.took_ps
+            self.now_ps = end
             finished = self._apply(plan, stretch)
             if finished:
                 self._finish(finished, end)
             if self.log is not None:
-                self.log.applied(finished, self.memory, end)
+                self.log.applied(finished, memory, end)
             if self.feedback:
                 yield self._late(end, self._plan_priority)
 
@@ -177,16 +179,14 @@ class Engine:
     def _waiting(self) -> int:
         return len(self.waiting) + len(self.scheduler.aside)
 
-    def _decide(self) -> Plan | None:
-        """The next plan that runs anything; None when there is nothing to run."""
+    def _settle(self, plan: Plan) -> Plan | None:
+        """The first plan, from *plan* on, that runs anything; None when there is nothing to run."""
         while True:
-            plan = self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps)
             if plan.preempted:
                 self._watch(plan)
-            if plan.dropped:
-                for sequence in plan.dropped:
-                    self._in_care -= 1
-                    self._refuse(sequence, "can never be scheduled", self.now_ps)
+            for sequence in plan.dropped:
+                self._in_care -= 1
+                self._refuse(sequence, "can never be scheduled", self.now_ps)
             if plan.chunks or (plan.decodes and self.running.decoding):
                 return plan
             self.running.clock += plan.decodes  # the memory has counted an iteration of nobody
@@ -194,18 +194,21 @@ class Engine:
                 return None
             if self.log is not None:  # something has changed: ask again at once
                 self.log.nothing_planned(plan)
+            plan = self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps)
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         """The first iteration of *plan*, which starts at *start_ps*, and how long it takes."""
-        stretch = opening(plan, len(self.scheduler.aside), self.memory, start_ps)
+        stretch = self._stretch
+        stretch.start_ps, stretch.iterations = start_ps, 1
+        describe(stretch, plan, len(self.scheduler.aside), self.memory)
         first, increment, holds = self.timing.progression(stretch)
         if first < 1:
             raise PolicyError(
                 f"{type(self.timing).__name__} says that an iteration of {stretch.tokens} tokens takes {first} ps. "
                 "An iteration must take at least 1 ps."
             )
-        stretch.iterations, stretch.first_ps, stretch.increment_ps, stretch.holds = 1, first, increment, holds
-        stretch.took_ps = first
+        stretch.first_ps = stretch.took_ps = first
+        stretch.increment_ps, stretch.holds = increment, holds if holds < FOREVER else FOREVER
         if self.log is not None:
             self.log.planned(
                 plan, stretch, self.memory, start_ps, self.scheduler, self.now_ps if self.plans_ahead else None
@@ -214,14 +217,21 @@ class Engine:
 
     def _run_ahead(self, plan: Plan, stretch: Stretch) -> None:
         """Lengthen *stretch* by the iterations in which the plan, asked again, would be the same."""
-        if stretch.steady and not self.step and not self.scheduler.asks_every_iteration:
-            most = self.running.iterations_to_finish()
+        if stretch.steady:
+            running = self.running
+            if running.ended and len(running.ended) == running.decoding:
+                raise self._lets_nobody_leave()
+            most = running.next_end - running.clock
             if most > stretch.holds:
                 most = stretch.holds
-            if self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS:
-                most = 1
-            if most > 1:
-                stretch.iterations = iterations = 1 + self.memory.headroom(most - 1, plan.spare)
+            if (
+                most > 1
+                and not self.step
+                and not self.scheduler.asks_every_iteration
+                and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
+            ):
+                iterations = 1 + self.memory.headroom(most - 1, plan.spare)
+                stretch.iterations = iterations
                 stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
         if stretch.start_ps + stretch.took_ps > MAX_PS:
             raise SimbatchError(
@@ -229,31 +239,40 @@ class Engine:
                 "picoseconds hold. Simulate fewer requests, a higher rate or shorter iterations."
             )
 
+    def _lets_nobody_leave(self) -> PolicyError:
+        return PolicyError(
+            f"{type(self.scheduler).__name__} lets nobody leave at {self.now_ps / PS_PER_S:.6f} s, although "
+            f"all {len(self.running)} that run have got their last token. "
+            "Its leaves() must let them go when the last one has finished."
+        )
+
     def _apply(self, plan: Plan, stretch: Stretch) -> list[Sequence]:
         """The iterations are done: tokens come out, and prompts that are complete begin to decode.
 
         Returns who has got its last token.
         """
-        running, memory, recorder = self.running, self.memory, self.recorder
-        start, first, iterations = stretch.start_ps, stretch.first_ps, stretch.iterations
+        running = self.running
+        self.recorder.stretch(stretch, running, self.memory)
+        start = stretch.start_ps
         end = start + stretch.took_ps
-        stretch.held_integral, stretch.internal_integral = memory.advance(iterations, first, stretch.increment_ps)
-        recorder.stretch(stretch, memory.held_tokens)
         if plan.decodes:
-            if running.decoding:
-                self._barren = 0
+            self._barren = 0
             if running.paused:
-                for since, count in running.paused.items():
-                    recorder.gap(start + first, start + first - since, count)
-                    recorder.gap(start + first, first, -count)
-                running.paused.clear()
-            running.clock += iterations
+                self._resume(start, stretch.first_ps)
+            running.clock += stretch.iterations
             running.last_decode_ps = end
         elif running.decoding:
             running.pause(start)
         if plan.chunks:
             self._apply_chunks(plan.chunks, start, end)
-        return running.finished()
+        return running.finished() if running.clock == running.next_end else _NOBODY
+
+    def _resume(self, start: int, first: int) -> None:
+        """Decoding members that were left out for a while get their token from an iteration of *first* again."""
+        for since, count in self.running.paused.items():
+            self.recorder.gap(start + first, start + first - since, count)
+            self.recorder.gap(start + first, first, -count)
+        self.running.paused.clear()
 
     def _apply_chunks(self, chunks: dict[Sequence, int], start: int, end: int) -> None:
         """Prompts got on, and those that are complete begin to decode."""
@@ -318,37 +337,26 @@ class Engine:
         """When the next plan is made."""
         return stretch.start_ps + stretch.took_ps
 
-    def _must_wait(self, stretch: Stretch) -> bool:
-        """Could anybody else act up to the boundary, or have to act there?"""
-        if self.step or self.env.peek() <= self._boundary_of(stretch):
-            return True
-        return self.feedback and self._may_finish(stretch)
-
     def _may_finish(self, stretch: Stretch) -> bool:
         """Could somebody finish at the boundary, so that an answer may come there?"""
         running = self.running
-        return len(running.partial) > 0 or (
-            running.decoding > 0 and stretch.iterations >= running.iterations_to_finish()
-        )
+        return len(running.partial) > 0 or running.clock + stretch.iterations >= running.next_end
 
-    def _wait(self, stretch: Stretch) -> simpy.Event:
-        """The boundary of *stretch*, which may be cut short meanwhile."""
-        self._stretch = stretch
-        self._boundary = self._late(self._boundary_of(stretch), self._apply_priority)
+    def _wait(self, boundary_ps: int) -> simpy.Event:
+        """The boundary of the stretch, which may be cut short meanwhile."""
+        self._boundary = self._late(boundary_ps, self._apply_priority)
         return self._boundary
 
-    def _cut(self, stretch: Stretch) -> None:
-        """Somebody arrives now: end *stretch* with the iteration in flight."""
+    def _cut(self, stretch: Stretch, boundary: simpy.Event) -> None:
+        """Somebody arrives now: end *stretch*, which would have ended at *boundary*, with the iteration in flight."""
         done = self._iterations_at(stretch, int(self.env.now) - stretch.start_ps)
         if done >= stretch.iterations:
             return
         stretch.iterations = done
         stretch.took_ps = span(done, stretch.first_ps, stretch.increment_ps)
-        old = self._boundary
-        assert old is not None
         self._boundary = self._late(self._boundary_of(stretch), self._apply_priority)
         # The process that waits moves over; the stale event finds nobody and does nothing.
-        self._boundary.callbacks, old.callbacks = old.callbacks, []
+        self._boundary.callbacks, boundary.callbacks = boundary.callbacks, []
 
     def _iterations_at(self, stretch: Stretch, elapsed_ps: int) -> int:
         """Iterations of *stretch* that are decided already *elapsed_ps* after its start."""

@@ -1,9 +1,4 @@
-"""What happened, run-length coded: one row per stretch of equal iterations, one per request.
-
-Rows are canonical. A steady row goes on for as long as the same sequences decode, the queue is
-as long and held back for the same reason, and the iteration times continue the same progression;
-so one iteration at a time or a thousand at once give the same rows, to the last bit.
-"""
+"""What happened: one row per stretch of equal iterations, one entry per request, and the gaps that rows do not give."""
 
 from __future__ import annotations
 
@@ -13,37 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from simbatch.batch import Batch
 from simbatch.facts import FINISHED, GAP_COLUMNS, REFUSED, STAY_COLUMNS, UNFINISHED
+from simbatch.memory.base import Memory
 from simbatch.request import Sequence
+from simbatch.rows import Rows
 from simbatch.timing.base import Iteration
-
-COLUMNS = (
-    "start_ps",
-    "iterations",
-    "first_ps",
-    "increment_ps",
-    "running",
-    "waiting",
-    "tokens",
-    "sequences",
-    "prefill_tokens",
-    "context_tokens",
-    "gaps",
-    "live",
-    "reserved",
-    "internal",
-    "external",
-    "free",
-    "cause",
-    "head",
-)
-MEANS = ("live_mean", "reserved_mean", "internal_mean", "external_mean", "free_mean")
-_KEPT_AT_ONCE = 512
-"""Rows."""
 
 
 class Stretch(Iteration):
-    """A stretch of equal iterations: counts in each, KV tokens at its start, time integrals over it."""
+    """A stretch of equal iterations while it runs. An engine has one of these, and fills it anew each time."""
 
     __slots__ = (
         "cause",
@@ -51,19 +25,13 @@ class Stretch(Iteration):
         "first_ps",
         "gaps",
         "head",
-        "held",
-        "held_integral",
         "holds",
         "increment_ps",
-        "internal",
-        "internal_integral",
         "iterations",
-        "live",
-        "live_integral",
-        "running",
         "start_ps",
         "steady",
         "took_ps",
+        "unseen_live",
     )
 
     start_ps: int
@@ -74,40 +42,19 @@ class Stretch(Iteration):
     holds: int
     """Iterations for which the progression is good, the first included."""
     steady: bool
-    running: int
-    """Members that have not got their last token."""
     gaps: int
-    """Sequences that got a token at both ends of each iteration: by so many tokens `live` grows in it."""
-    live: int
-    held: int
-    internal: int
+    """Sequences that get a token at both ends of each iteration: by so many tokens the live part grows in it."""
     external: int
-    live_integral: int
-    """Token-picoseconds."""
-    held_integral: int
-    internal_integral: int
+    """KV tokens rounded away, or of no use to the head of the queue, at its start."""
+    unseen_live: int
+    """KV tokens of sequences that have all theirs planned, whose last is on the way."""
     cause: int
     head: int
     """Trace index of who is first in the queue once the plan is made; -1: nobody."""
 
     def __init__(self) -> None:
-        """Nothing is filled in: see `simbatch.describe`."""
-
-    def continues(self, row: Stretch) -> bool:
-        """Is this *row*, steady as well, going on?"""
-        return (
-            row.holds >= self.iterations
-            and row.start_ps + row.took_ps == self.start_ps
-            and row.running == self.running
-            and row.waiting == self.waiting
-            and row.cause == self.cause
-            and row.head == self.head
-            and row.gaps == self.gaps
-            and row.external == self.external
-            and row.context_tokens + row.tokens * row.iterations == self.context_tokens
-            and row.increment_ps == self.increment_ps
-            and row.first_ps + row.increment_ps * row.iterations == self.first_ps
-        )
+        super().__init__()
+        self.unseen_live = 0
 
 
 class Recorder:
@@ -123,14 +70,9 @@ class Recorder:
         self._total = requests
         self._report_at = 1
         self.capacity_tokens = capacity_tokens
-        self.peak_held_tokens = 0
-        self.iterations = 0
         self.finished = 0
         self.refusals: dict[str, int] = {}
-        self._rows: list[int] = []
-        self._means: list[float] = []
-        self._kept: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, *MEANS)}
-        """Columns of rows put away, some hundreds at a time."""
+        self.rows = Rows(capacity_tokens)
         self.extra_gaps = array("q")
         self.outside: dict[int, int] = {}
         """Who is preempted now: the place of the stay in `_stays` by trace index."""
@@ -144,37 +86,42 @@ class Recorder:
         self._cached_tokens = none[:]
         self._recomputed_tokens = none
         self._status = array("b", [UNFINISHED]) * requests
-        self._row: Stretch | None = None
-        """The row that may go on."""
 
     # -- stretches -------------------------------------------------------------------------------
 
-    def stretch(self, s: Stretch, held_tokens: int) -> None:
-        """Append *s*, at the end of which *held_tokens* are held, or let it continue the row before."""
-        k = s.iterations
-        if held_tokens > self.peak_held_tokens:
-            self.peak_held_tokens = held_tokens
-        self.iterations += k
-        if k == 1:
-            s.live_integral = s.live * s.first_ps
-        else:
-            indices = k * (k - 1) // 2
-            squares = indices * (2 * k - 1) // 3
-            s.live_integral = s.live * s.took_ps + s.gaps * (s.first_ps * indices + s.increment_ps * squares)
-        s.holds -= k
-        row = self._row
-        if row is None:
-            self._row = s
-        elif s.steady and row.steady and s.continues(row):
-            row.iterations += k
-            row.holds -= k
-            row.took_ps += s.took_ps
-            row.live_integral += s.live_integral
-            row.held_integral += s.held_integral
-            row.internal_integral += s.internal_integral
-        else:
-            self._close(row)
-            self._row = s
+    def stretch(self, s: Stretch, running: Batch, memory: Memory) -> None:
+        """Note *s*, which ends, with what is true since its start; `advance` tells what grew in it."""
+        rows = self.rows
+        rows.noted.extend(
+            (
+                s.start_ps,
+                s.iterations,
+                s.first_ps,
+                s.increment_ps,
+                s.holds if s.steady else 0,
+                # Members that have got their last token only keep their seat.
+                len(running.members) - len(running.ended) - len(running.drained),
+                s.waiting,
+                s.tokens,
+                s.sequences,
+                s.prefill_tokens,
+                s.context_tokens,
+                s.gaps,
+                running.live_tokens - memory.shared_tokens + s.unseen_live,
+                memory.held_tokens,
+                memory.internal_tokens,
+                s.external,
+                s.cause,
+                s.head,
+            )
+        )
+        if s.iterations > 1:
+            rows.integrals.extend(memory.advance(s.iterations, s.first_ps, s.increment_ps))
+            held = memory.held_tokens
+            if held > rows.peak_held_tokens:
+                rows.peak_held_tokens = held
+        if len(rows.noted) >= rows.most:
+            rows.put_away()
 
     def gap(self, end_ps: int, gap_ps: int, count: int = 1) -> None:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""
@@ -196,61 +143,6 @@ class Recorder:
         stay = self.outside.pop(index, None)
         if stay is not None:
             self._stays[stay + 2] = at_ps
-
-    def _close(self, row: Stretch) -> None:
-        """Nothing continues *row* any more: keep it."""
-        held, live, internal, external = row.held, row.live, row.internal, row.external
-        available, iterations = self.capacity_tokens - external, row.iterations
-        reserved, free = held - live - internal, available - held
-        self._rows.extend(
-            (
-                row.start_ps,
-                iterations,
-                row.first_ps,
-                row.increment_ps if row.steady else 0,
-                row.running,
-                row.waiting,
-                row.tokens,
-                row.sequences,
-                row.prefill_tokens,
-                row.context_tokens,
-                row.gaps,
-                live,
-                reserved,
-                internal,
-                external,
-                free,
-                row.cause,
-                row.head,
-            )
-        )
-        if iterations == 1:
-            self._means.extend((live, reserved, internal, external, free))
-        else:
-            took, held_integral = row.took_ps, row.held_integral
-            live_integral, internal_integral = row.live_integral, row.internal_integral
-            self._means.extend(
-                (
-                    live_integral / took,
-                    (held_integral - live_integral - internal_integral) / took,
-                    internal_integral / took,
-                    external,
-                    (available * took - held_integral) / took,
-                )
-            )
-        if len(self._means) >= _KEPT_AT_ONCE * len(MEANS):
-            self._keep_rows()
-
-    def _keep_rows(self) -> None:
-        """Put rows away by column: what still grows stays small, and is never moved as a whole."""
-        rows = np.array(array("q", self._rows)).reshape(-1, len(COLUMNS))
-        means = np.array(array("d", self._means)).reshape(-1, len(MEANS))
-        for i, name in enumerate(COLUMNS):
-            self._kept[name].append(rows[:, i].copy())
-        for i, name in enumerate(MEANS):
-            self._kept[name].append(means[:, i].copy())
-        self._rows.clear()
-        self._means.clear()
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -284,15 +176,6 @@ class Recorder:
 
     def frames(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(rows, requests, extra gaps, stays outside) as columns of numpy arrays."""
-        if self._row is not None:
-            self._close(self._row)
-            self._row = None
-        self._keep_rows()
-        # One column after the other, so that no more than one is there twice.
-        rows: dict[str, Any] = {}
-        for name, pieces in self._kept.items():
-            rows[name] = np.concatenate(pieces)
-            pieces[:] = [rows[name]]
         requests: dict[str, Any] = {
             "first_scheduled_ps": self._first_scheduled_ps,
             "first_token_ps": self._first_token_ps,
@@ -304,7 +187,7 @@ class Recorder:
             "status": self._status,
         }
         requests = {name: np.array(column, dtype=column.typecode) for name, column in requests.items()}
-        return rows, requests, _table(self.extra_gaps, GAP_COLUMNS), _table(self._stays, STAY_COLUMNS)
+        return self.rows.columns(), requests, _table(self.extra_gaps, GAP_COLUMNS), _table(self._stays, STAY_COLUMNS)
 
 
 def _table(flat: array[int], names: tuple[str, ...]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def test_a_story_of_the_parts() -> None:
     """Two of three fit into 64 tokens; the third waits while 4 rounded-away and 16 free tokens are of no use to it."""
     requests = [Request(0, "a", 0, 24, 4), Request(1, "b", 0, 14, 2), Request(2, "c", 0, 28, 4)]
     memory = ContiguousMemory(64, "oracle", "buddy", 64)
-    rows, _, _ = frames(requests, "first come", memory, Limits(64), False)
+    rows, *_ = frames(requests, "first come", memory, Limits(64), False)
     assert [tuple(int(rows[name][i]) for name in ("iterations", "waiting", *PARTS)) for i in range(5)] == [
         (1, 1, 0, 24 + 14 + 3 + 1, 2, 4 + 16, 0),  # a holds 28 of 32, b 16 of 16; c would need 32
         (1, 1, 24 + 14, 3 + 1, 2, 4 + 16, 0),
