@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "simbatch"
 LAYERS = (
     ("errors", "version", "progression"),
     ("units", "facts", "checks", "places", "versions"),
-    ("request", "stats", "deployment"),
+    ("request", "stats", "deployment", "rows"),
     ("batch", "trace", "timing", "limits", "itl", "verdict", "warmup"),
-    ("memory", "record", "metrics"),
-    ("scheduler", "conservation", "saved", "workload"),
+    ("memory", "metrics"),
+    ("scheduler", "record", "conservation", "saved", "waits", "workload"),
     ("parts", "systems", "decisions", "describe", "result", "options"),
     ("engine", "setup"),
     ("async_engine", "caveats", "replicas", "router"),
