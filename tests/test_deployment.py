@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import simbatch as sb
 from simbatch.deployment import (
     Deployment,
     default_limits,
@@ -432,3 +433,15 @@ def test_it_can_be_repeated_stored_and_changed() -> None:
     assert here.usd_per_hour == 10.0
     assert Deployment("llama-3.1-8b").usd_per_hour is None
     assert "Llama-3.3-70B on 4 x H100-SXM-80GB" in repr(here)
+
+
+def test_a_shape_of_ones_own_keeps_the_cache_in_every_layer_unless_it_says_otherwise() -> None:
+    """Without the number of such layers there was no KV cache at all, and profiles divided by zero."""
+    sizes = {"layers": 80, "hidden": 10240, "heads": 80, "kv_heads": 80, "head_dim": 128, "vocab": 51200}
+    shape = sb.ModelShape("GPT-3 101B", params=101_000_000_000, **sizes)
+    assert shape.kv_layers == 80
+    assert sb.ModelShape("hybrid", params=1, kv_layers=10, **sizes).kv_layers == 10
+    here = sb.Deployment(shape, "a100-40", tensor_parallel_size=8, max_model_len=2048)
+    assert here.kv_bytes_per_token == 2 * 80 * 10240 * 2
+    trace = sb.Trace.from_lengths([100], [5])
+    assert sb.simulate(trace, here, timing="a100-80gb").metrics()["requests"]["finished"] == 1

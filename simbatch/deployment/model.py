@@ -49,7 +49,7 @@ class ModelShape:
     moe_layers: int = 0
     latent: LatentAttention | None = None
     kv_layers: int = 0
-    """Layers that keep keys and values for every token; fewer than *layers* in hybrids."""
+    """Layers that keep keys and values for every token; fewer than *layers* in hybrids, all of them where not given."""
     local_layers: int = 0
     """Those of the *kv_layers* that attend to the last *window_tokens* only."""
     window_tokens: int = 0
@@ -63,6 +63,10 @@ class ModelShape:
     unusable: str = ""
     """Why no deployment can be made of this shape; empty where one can."""
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.kv_layers:
+            object.__setattr__(self, "kv_layers", self.layers)
 
     @property
     def embedding_params(self) -> int:
