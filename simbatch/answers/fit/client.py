@@ -83,14 +83,14 @@ def simulated(
         concurrency=run.concurrency,
         **run.options,
     )
-    for name in RANGES:
-        column = result.facts.rows[name]
-        low, high = ranges.get(name, (float("inf"), 0.0))
-        ranges[name] = (min(low, float(column.min())), max(high, float(column.max())))
     latency = result.metrics()["latency_s"]
     ttft, tpot = latency["ttft"]["mean"], latency["tpot"]["mean"]
     if ttft is None:
         raise UsageError(f"{run.name}: nothing was served. Check that its requests fit the deployment.")
+    for name in RANGES:
+        column = result.facts.rows[name]
+        low, high = ranges.get(name, (float("inf"), 0.0))
+        ranges[name] = (min(low, float(column.min())), max(high, float(column.max())))
     return {"ttft": ttft + front_end_ms / 1e3, "tpot": tpot if tpot is not None else float("nan")}
 
 

@@ -76,7 +76,7 @@ def kernels_of(tables: Mapping[str, pd.DataFrame]) -> Kernels:
         prompts={_pair(key): _grid(rows, ("batch", "new_tokens_each"), "us") for key, rows in prompts.groupby(heads)},
         exchange=None
         if exchange is None
-        else {int(str(key)): _grid(rows, ("elements_or_bytes",), "us") for key, rows in exchange.groupby("gpus")},
+        else {_gpus(key): _grid(rows, ("elements_or_bytes",), "us") for key, rows in exchange.groupby("gpus")},
     )
 
 
@@ -184,6 +184,10 @@ def read_tables(paths: Sequence[Path]) -> dict[str, pd.DataFrame]:
 def _grid(frame: pd.DataFrame, axes: Sequence[str], value: str, rising: Sequence[int] | None = None) -> Grid:
     columns = [frame[name].to_numpy(dtype=np.float64) for name in axes]
     return Grid.of(columns, frame[value].to_numpy(dtype=np.float64), rising)
+
+
+def _gpus(key: Any) -> int:
+    return int(key)
 
 
 def _pair(key: Any) -> tuple[int, int]:
