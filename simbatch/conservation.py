@@ -24,8 +24,7 @@ from simbatch.facts import (
     Ints,
     durations_ps,
     each_replica,
-    iterations_started,
-    offsets_ps,
+    next_start_ps,
 )
 from simbatch.itl import gaps_of
 from simbatch.stats import exact_dot, exact_sum
@@ -141,18 +140,8 @@ def unseen_ps(facts: Facts, arrival_ps: Ints) -> Ints:
 
     Raises SimbatchError for an arrival after the last iteration has started.
     """
-    rows = facts.rows
-    starts = rows["start_ps"]
-    row = np.searchsorted(starts, arrival_ps, side="right") - 1
-    within = np.maximum(row, 0)
-    unknown = np.arange(0 if starts.size else arrival_ps.size)
-    if not unknown.size:
-        before = iterations_started(rows, within, arrival_ps)
-        inside = (row >= 0) & (before < rows["iterations"][within])
-        seen = starts[within] + offsets_ps(rows["first_ps"][within], rows["increment_ps"][within], before)
-        following = np.append(starts, -1)[row + 1]
-        seen = np.where(inside, seen, following)
-        unknown = np.flatnonzero(seen < 0)
+    seen = next_start_ps(facts.rows, arrival_ps)
+    unknown = np.flatnonzero(seen < 0)
     if unknown.size:
         who = int(unknown[0])
         raise _broken(

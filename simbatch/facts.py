@@ -171,6 +171,19 @@ def durations_ps(rows: dict[str, NDArray[Any]]) -> Ints:
     return offsets_ps(rows["first_ps"], rows["increment_ps"], rows["iterations"])
 
 
+def next_start_ps(rows: dict[str, NDArray[Any]], instants_ps: Ints) -> Ints:
+    """The start of the first iteration at or after each instant; -1 where there is none. Of one replica's rows."""
+    starts = rows["start_ps"]
+    if not starts.size:
+        return np.full(instants_ps.size, -1, dtype=np.int64)
+    row = np.searchsorted(starts, instants_ps, side="right") - 1
+    within = np.maximum(row, 0)
+    before = iterations_started(rows, within, instants_ps)
+    inside = (row >= 0) & (before < rows["iterations"][within])
+    start = starts[within] + offsets_ps(rows["first_ps"][within], rows["increment_ps"][within], before)
+    return np.where(inside, start, np.append(starts, -1)[row + 1])
+
+
 def iterations_started(rows: dict[str, NDArray[Any]], row: Ints, instant_ps: Ints) -> Ints:
     """Iterations of *row* (an index per instant) that start before *instant_ps*; at most all of them."""
     first, increment = rows["first_ps"][row], rows["increment_ps"][row]

@@ -92,6 +92,23 @@ class Result:
             }
         )
 
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        """One row per request that finished: its end-to-end latency and the parts it consists of, in seconds.
+
+        The parts are `simbatch.waits.REASONS`; columns `behind_…` split that of `head_of_line_s` by what held the
+        head back. Raises UsageError for a run saved before what this needs was recorded.
+        """
+        import pandas as pd
+
+        from simbatch.waits import waits
+
+        found = waits(self.facts)
+        parts = {f"{name}_s": column / PS_PER_S for name, column in found.ps.items()}
+        parts |= {f"behind_{name}_s": column / PS_PER_S for name, column in found.behind_ps.items()}
+        ids = [self.facts.ids[i] for i in found.request.tolist()]
+        return pd.DataFrame({"id": ids, "e2e_s": found.latency_ps / PS_PER_S, **parts})
+
     def metrics(
         self,
         *,
