@@ -1,7 +1,7 @@
-"""``python -m published [NAME …] [--write] [--fast] [--no-bands] [--list]``. The only file here that prints.
+"""``python -m published [NAME …] [--write] [--page] [--fast] [--no-bands] [--list]``. The only file here that prints.
 
-Results go to standard output, what is being simulated to standard error. Ctrl-C keeps what --write has
-written: each scenario's section is written when it is ready.
+Results go to standard output, what is being simulated to standard error. Ctrl-C keeps what was ready: --write
+stores each scenario as soon as it is computed, and makes the page when all that were asked for are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 
 from published.compute import Computed, compute
-from published.page import AGREES, DIFFERS, allowed, difference, section, shown, write
+from published.page import AGREES, DIFFERS, PAGE, allowed, difference, page, shown
+from published.results import keep, kept
 from published.scenario import Scenario, read_scenarios
 from published.traffic import Missing
 from simbatch import SimbatchError
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all of them without any")
     parser.add_argument("--write", action="store_true", help="put them into docs/published-results.md")
+    parser.add_argument("--page", action="store_true", help="make the page from what is stored, and compute nothing")
     parser.add_argument("--fast", action="store_true", help="only those that take seconds")
     parser.add_argument("--no-bands", action="store_true", help="leave out what is not published being varied")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
@@ -33,22 +35,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.write and given.no_bands:
         parser.error("--write needs the bands. Leave --no-bands out.")
     try:
-        everything = [scenario.name for scenario in read_scenarios()]
+        if given.page:
+            _write_page()
+            return 0
         chosen = [scenario for scenario in read_scenarios(given.names) if scenario.fast or not given.fast]
         if given.list:
             for scenario in chosen:
                 print(f"{scenario.name:28} {'fast' if scenario.fast else '    '} {scenario.title}")
             return 0
-        return _run(chosen, everything, write_page=given.write, bands=not given.no_bands)
+        return _run(chosen, write_page=given.write, bands=not given.no_bands)
     except SimbatchError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\nInterrupted. Sections that were ready are kept.", file=sys.stderr)
+        print("\nInterrupted. What was ready is kept.", file=sys.stderr)
         return 1
 
 
-def _run(chosen: list[Scenario], everything: list[str], *, write_page: bool, bands: bool) -> int:
+def _run(chosen: list[Scenario], *, write_page: bool, bands: bool) -> int:
     skipped = False
     for scenario in chosen:
         started = time.perf_counter()
@@ -63,8 +67,15 @@ def _run(chosen: list[Scenario], everything: list[str], *, write_page: bool, ban
         _show(scenario, computed)
         print(f"{scenario.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
         if write_page:
-            write({scenario.name: section(scenario, computed)}, everything)
+            keep(scenario, computed)
+    if write_page:
+        _write_page()
     return int(skipped and write_page)
+
+
+def _write_page() -> None:
+    scenarios = [(scenario, kept(scenario)) for scenario in read_scenarios()]
+    PAGE.write_text(page(scenarios), encoding="utf-8")
 
 
 def _show(scenario: Scenario, computed: list[Computed]) -> None:

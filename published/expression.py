@@ -59,8 +59,6 @@ def evaluate(text: str | float, look_up: Callable[[str, str | None], float]) -> 
         raise UsageError(
             f"{text!r} is no arithmetic ({error.msg}). Write such as vllm.running / oracle.running."
         ) from error
-    except ZeroDivisionError as error:
-        raise UsageError(f"{text!r} divides by zero. Look at the runs that it names.") from error
     except _NotUnderstood as error:
         raise UsageError(f"{text!r} has {error}. Numbers, names, brackets and {', '.join(FUNCTIONS)} are.") from error
 
@@ -73,7 +71,10 @@ def _value(node: ast.expr, look_up: Callable[[str, str | None], float]) -> float
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        found: float = _BINARY[type(node.op)](_value(node.left, look_up), _value(node.right, look_up))
+        left, right = _value(node.left, look_up), _value(node.right, look_up)
+        if right == 0 and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
+            raise UsageError(f"{ast.unparse(node)!r} divides by zero. Look at the runs that it names.")
+        found: float = _BINARY[type(node.op)](left, right)
         return found
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, look_up)

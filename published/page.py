@@ -1,8 +1,4 @@
-"""docs/published-results.md: a section for each scenario, and in front of them what they come to.
-
-A section is replaced alone when its scenario is computed again; the summary is read off the sections, so it
-says what stands there and nothing else.
-"""
+"""docs/published-results.md: what all rows come to, then a section for each scenario. Pure text, nothing is run."""
 
 from __future__ import annotations
 
@@ -17,10 +13,9 @@ from published.verdict import Published
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "published-results.md"
-AGREES, DIFFERS, UNSET, INPUT = "agrees", "**differs**", "cannot be set up", "input"
-VERDICTS = (AGREES, DIFFERS, UNSET, INPUT)
+AGREES, DIFFERS, TRIED, UNSET, INPUT = "agrees", "**differs**", "tried afterwards", "cannot be set up", "input"
+VERDICTS = (AGREES, DIFFERS, TRIED, UNSET, INPUT)
 _HEADING = "| row | what | published | cert. | ours | difference | allowed | band | verdict |"
-_SECTION = re.compile(r"^<!-- scenario: (\S+) -->\n(.*?)(?=^<!-- |\Z)", re.MULTILINE | re.DOTALL)
 _INTRO = """\
 # Published results, computed again
 
@@ -34,7 +29,8 @@ plotted curve, D derived from those by arithmetic, S somebody else's summary, M 
 which was committed with the scenario before it was first run and has not been changed since; where a similar run was
 known already, the scenario says so. *Band* is how far ours moves when what the source does not publish is varied: above
 all the step cost. *Input* means that there is nothing to compute: the row is a setting or a limit, used where it
-says. A row that *differs* has its reason under the table, as far as one was found.
+says. A row that *differs* has its reason under the table, as far as one was found. *Tried afterwards* marks rows that
+were set up to test such a reason when the others were known: they support it, and count for nothing else.
 
 An agreement within a wide band says little, and one that rests on numbers of the same source says less: the step-cost
 line of the PagedAttention paper is a fit to the paper's own curve, so rows that use it compare rules and memory, not
@@ -76,10 +72,15 @@ def allowed(computed: Computed) -> str:
     )
 
 
+def verdict_of(computed: Computed) -> str:
+    """Rows that were set up to try a reason say so first."""
+    found = AGREES if computed.agrees else DIFFERS
+    return f"{TRIED}: {found.strip('*')}" if computed.row.after else found
+
+
 def section(scenario: Scenario, computed: list[Computed]) -> str:
     """The scenario's part of the page."""
     lines = [
-        f"<!-- scenario: {scenario.name} -->",
         f"### {scenario.title}",
         "",
         f"*{scenario.source}.* File: [`{scenario.name}`](../published/scenarios/{scenario.name}.toml).",
@@ -96,7 +97,7 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
             band = f"{shown(one.band[0], row.published)} to {shown(one.band[1], row.published)}"
         cells = [
             row.id, row.what, row.published.text, row.cert,
-            shown(one.ours, row.published), difference(one), allowed(one), band, AGREES if one.agrees else DIFFERS,
+            shown(one.ours, row.published), difference(one), allowed(one), band, verdict_of(one),
         ]  # fmt: skip
         lines.append(_line(cells))
     for untold, verdict in ((scenario.inputs, INPUT), (scenario.missing, UNSET)):
@@ -107,47 +108,37 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
     reasons += [f"- {text}" for text in scenario.why]
     if reasons:
         lines += ["", "**What was found out.**", "", *reasons]
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines) + "\n"
 
 
-def write(sections: dict[str, str], order: list[str], path: Path = PAGE) -> None:
-    """The page with these *sections* in place of the old ones; those of scenarios that are gone are left out."""
-    kept = sections_of(path.read_text(encoding="utf-8")) if path.exists() else {}
-    kept |= sections
-    whole = "".join(kept[name] for name in order if name in kept)
-    path.write_text(f"{_INTRO}\n{summary(whole)}\n{whole}".rstrip("\n") + "\n", encoding="utf-8")
+def page(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
+    """The whole page."""
+    parts = [_INTRO, summary(scenarios), "## Scenario by scenario\n"]
+    return "\n".join([*parts, *(section(scenario, computed) for scenario, computed in scenarios)])
 
 
-def sections_of(text: str) -> dict[str, str]:
-    """Every section of a page by its scenario."""
-    return {found[1]: f"<!-- scenario: {found[1]} -->\n{found[2]}" for found in _SECTION.finditer(text)}
+def verdicts(scenarios: list[tuple[Scenario, list[Computed]]]) -> dict[str, Counter[str]]:
+    """For each row of the reference list, how many of its values got which verdict."""
+    found: dict[str, Counter[str]] = {}
+    for scenario, computed in scenarios:
+        told = [(one.row.id, TRIED if one.row.after else verdict_of(one)) for one in computed]
+        told += [(one.id, INPUT) for one in scenario.inputs] + [(one.id, UNSET) for one in scenario.missing]
+        for id, verdict in told:
+            found.setdefault(id, Counter())[verdict] += 1
+    return {id: found[id] for id in sorted(found, key=_order)}
 
 
-def rows_of(text: str) -> list[list[str]]:
-    """The cells of every row of a page's or a section's tables."""
-    found = []
-    for line in text.split("\n"):
-        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        if line.startswith("| ") and len(cells) == _HEADING.count("|") - 1 and cells[0] not in ("row", "---"):
-            found.append(cells)
-    return found
-
-
-def summary(text: str) -> str:
-    """What all rows come to: verdicts counted, and each row of the reference list with its own."""
-    by_id: dict[str, Counter[str]] = {}
-    for cells in rows_of(text):
-        verdict = next(name for name in VERDICTS if cells[-1].startswith(name))
-        by_id.setdefault(cells[0], Counter())[verdict] += 1
+def summary(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
+    """Verdicts counted, and each row of the reference list with its own."""
+    by_id = verdicts(scenarios)
     total = sum(by_id.values(), Counter())
-    lines = ["## What they come to", "", "| | " + " | ".join(VERDICTS) + " |", "| --- | --- | --- | --- | --- |"]
+    lines = ["## What they come to", "", "| | " + " | ".join(VERDICTS) + " |", f"| --- |{' --- |' * len(VERDICTS)}"]
     lines.append(f"| values | {' | '.join(str(total[name]) for name in VERDICTS)} |")
     lines += ["", "Each row of the reference list:", "", "| row | values | verdict |", "| --- | --- | --- |"]
-    for id in sorted(by_id, key=_order):
-        counts = by_id[id]
+    for id, counts in by_id.items():
         told = ", ".join(f"{name} {counts[name]}" if len(counts) > 1 else name for name in VERDICTS if counts[name])
         lines.append(f"| {id} | {sum(counts.values())} | {told} |")
-    return "\n".join(lines) + "\n\n## Scenario by scenario\n"
+    return "\n".join(lines) + "\n"
 
 
 def _order(id: str) -> tuple[int, int]:

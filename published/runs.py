@@ -126,7 +126,7 @@ class World:
             self._tell(f"{name}{rate}, seed {seed}")
             result = sb.simulate(make_trace(traffic, seed), self.deployment(asked.get("deployment", "here")), **options)
             result.check()
-            each.append(of_result(result, window, asked.get("price_usd_per_hour")))  # type: ignore[arg-type]
+            each.append(of_result(result, window, asked.get("price_usd_per_hour")))
         return mean_of(each)
 
     def _search(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, float]:

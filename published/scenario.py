@@ -38,6 +38,8 @@ class Row:
     """Is it worth computing under the variants too?"""
     why: str = ""
     """Where ours differs: the reason, added after the run. Tolerances are never changed then."""
+    after: bool = False
+    """Was it set up when the others were known, to try a reason for a difference? It counts for nothing else."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Scenario:
     variants: tuple[str, ...] = field(default=())
 
     def ids(self) -> list[str]:
-        return [one.id for one in (*self.rows, *self.inputs, *self.missing)]
+        return [*(row.id for row in self.rows), *(one.id for one in (*self.inputs, *self.missing))]
 
     def variant(self, name: str) -> Mapping[str, Any]:
         """The tables with what the variant changes, key by key."""
@@ -114,13 +116,24 @@ def _scenario(name: str, found: dict[str, Any]) -> Scenario:
         _known_keys(entry, Row)
         published, tolerance = parse_published(entry.pop("published")), parse_tolerance(entry.pop("tolerance"))
         rows.append(Row(published=published, tolerance=tolerance, **entry))
-    untold: dict[str, tuple[Untold, ...]] = {}
-    for key in ("inputs", "missing"):
-        for entry in found.get(key, []):
-            _known_keys(entry, Untold)
-        untold[key] = tuple(Untold(**entry) for entry in found.get(key, []))
-    prose = {key: tuple(found[key]) if key in ("assumed", "why") else found[key] for key in _PROSE if key in found}
-    return Scenario(name=name, tables=tables, rows=tuple(rows), variants=tuple(tables["variants"]), **prose, **untold)
+    prose: dict[str, Any] = {
+        key: tuple(found[key]) if key in ("assumed", "why") else found[key] for key in _PROSE if key in found
+    }
+    return Scenario(
+        name=name,
+        tables=tables,
+        rows=tuple(rows),
+        inputs=_untold(found.get("inputs", [])),
+        missing=_untold(found.get("missing", [])),
+        variants=tuple(tables["variants"]),
+        **prose,
+    )
+
+
+def _untold(entries: list[dict[str, Any]]) -> tuple[Untold, ...]:
+    for entry in entries:
+        _known_keys(entry, Untold)
+    return tuple(Untold(**entry) for entry in entries)
 
 
 def _known_keys(entry: Mapping[str, Any], of: type) -> None:

@@ -91,7 +91,8 @@ def make_trace(traffic: Mapping[str, Any], seed: int) -> sb.Trace:
 def _count(traffic: Mapping[str, Any], rate: float | None) -> int | None:
     """Requests to draw: as many as were asked for, or surely enough for the time; None: all that there are."""
     if "for_s" not in traffic:
-        return traffic.get("requests")
+        requests: int | None = traffic.get("requests")
+        return requests
     if rate is None:
         raise sb.UsageError("traffic has for_s and no rate_per_s. Give both, or requests.")
     mean = traffic["for_s"] * rate
@@ -109,10 +110,9 @@ def _lengths(traffic: Mapping[str, Any], count: int | None, seed: int) -> sb.Tra
     if count is None:
         raise sb.UsageError("traffic has no number of requests. Give requests, or for_s with rate_per_s.")
     prompt, output = (parse_length(str(traffic[key])) for key in ("prompt", "output"))
-    prefix = {key: traffic[key] for key in ("prefix", "prefix_groups") if key in traffic}
-    trace = sb.generate(
-        count, prompt, output, seed=seed, **{k: str(v) if k == "prefix" else v for k, v in prefix.items()}
-    )
+    groups, prefix = traffic.get("prefix_groups"), traffic.get("prefix")
+    shared = None if prefix is None else str(prefix)
+    trace = sb.generate(count, prompt, output, prefix_groups=groups, prefix=shared, seed=seed)
     if "extra_output" in traffic:
         more = sb.generate(count, "1", parse_length(str(traffic["extra_output"])), seed=seed + 1000)
         trace = sb.Trace.from_lengths(trace.prompt_tokens, trace.output_tokens + more.output_tokens)
