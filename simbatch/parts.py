@@ -33,7 +33,7 @@ from simbatch.scheduler import (
     VllmV1Of011,
 )
 from simbatch.timing import LinearTiming, RooflineTiming, Timing
-from simbatch.timing.bundled import find_card, list_cards
+from simbatch.timing.bundled import find_card, fitting_card, list_cards
 from simbatch.timing.card import read_card
 from simbatch.timing.profile import ProfileTiming
 
@@ -109,6 +109,16 @@ def make_timing(name: str, setup: Setup) -> Timing:
     if name == "linear":
         raise UsageError(f"the timing 'linear' has no coefficients. Write them after it, such as {TIMINGS[1]}.")
     return as_timing(_make(name, "timing", TIMINGS, setup.deployment), name)
+
+
+def default_timing(setup: Setup) -> Timing:
+    """The best bundled profile of the GPU, moved to the model where need be; the roofline where there is none."""
+    if setup.deployment is None:
+        raise UsageError(
+            "times of iterations need a model and a GPU. Give a Deployment, or a timing such as linear:base_ms=5."
+        )
+    card = fitting_card(setup.deployment)
+    return RooflineTiming(setup.deployment) if card is None else ProfileTiming(setup.deployment, card)
 
 
 def as_scheduler(made: Any, name: str = "") -> Scheduler:

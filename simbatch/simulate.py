@@ -20,7 +20,16 @@ from simbatch.engine import Engine
 from simbatch.errors import UsageError
 from simbatch.facts import Facts, Ints
 from simbatch.memory.base import Memory
-from simbatch.parts import as_memory, as_scheduler, as_timing, make_memory, make_scheduler, make_timing, scaled_timing
+from simbatch.parts import (
+    as_memory,
+    as_scheduler,
+    as_timing,
+    default_timing,
+    make_memory,
+    make_scheduler,
+    make_timing,
+    scaled_timing,
+)
 from simbatch.record import Recorder
 from simbatch.replicas import one_log, one_record, progress_of_each
 from simbatch.result import Result
@@ -37,6 +46,7 @@ from simbatch.workload import ClosedLoop, replay
 if TYPE_CHECKING:
     from simbatch.trace import Trace
 
+ROOFLINE = "iteration times are a roofline estimate that was not compared with it"
 MOST_REPLICAS = 4096
 """Each has a memory and a record of its own."""
 
@@ -73,7 +83,9 @@ def simulate(
         A named bundle of scheduler and memory: see `simbatch list systems`.
     scheduler, memory, timing
         Override a part: an object, a built-in's name, or ``module:Class``. Objects are copied, so
-        one of them serves any number of runs. *timing* may also be ``linear:base_ms=5,…``.
+        one of them serves any number of runs. *timing* may also be ``linear:base_ms=5,…``, ``roofline``, the name
+        or file of a profile; without it, the best profile of the GPU that comes with simbatch is used, and the
+        roofline where there is none.
     step
         Take every iteration alone (the plain path): same result, and `Result.decisions`, kept by
         *log* (a `DecisionLog` unless you give one of your own).
@@ -178,6 +190,8 @@ def simulate(
         facts.requests["arrival_ps"] = np.array(loop.arrival_ps, dtype=np.int64)
     if isinstance(clock, ProfileTiming):
         facts.warnings.extend(clock.remarks(facts.rows))
+    elif timing is None and setup.deployment is not None:
+        facts.warnings.append(f"no profile of {setup.deployment.card.name} is known: {ROOFLINE}")
     return Result(facts)
 
 
@@ -206,8 +220,9 @@ def _memory(given: Memory | str, setup: Setup) -> Memory:
 
 
 def _timing(given: Timing | str | None, setup: Setup) -> Timing:
-    name = "roofline" if given is None else given
-    return make_timing(name, setup) if isinstance(name, str) else as_timing(name)
+    if given is None:
+        return default_timing(setup)
+    return make_timing(given, setup) if isinstance(given, str) else as_timing(given)
 
 
 def _facts(

@@ -279,7 +279,7 @@ def test_the_text_has_a_row_for_each_system_in_both_tables(chapter: sb.Compariso
     assert lines[1].split()[4] == "1.00", "the first is what the gain is against"
     assert lines[10].endswith("  held back by  $/M output")
     assert "deployment  Llama-13B on 1 x H100-SXM-80GB" in lines
-    assert "timing      estimated · roofline" in lines
+    assert "timing      estimated · profile h100-80gb · moved to another model, ± 9.0 %" in lines
     assert chapter._repr_html_().startswith("<pre")
 
 

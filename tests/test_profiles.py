@@ -16,7 +16,7 @@ from simbatch.timing.base import Iteration
 from simbatch.timing.bundled import best_card, find_card, list_cards
 from simbatch.timing.card import ORIGINS, CardError, Estimate, ProfileCard, card_text, parse_card, read_card
 from simbatch.timing.formula import FormulaTiming
-from simbatch.timing.profile import HERE, MOVED, MOVED_GPU, ProfileTiming, distance
+from simbatch.timing.profile import HERE, MOVED, MOVED_GPU, MOVED_KIND, ProfileTiming, distance
 
 CARDS = {card.name: card for card in list_cards()}
 
@@ -99,8 +99,65 @@ def test_every_gpu_has_a_best_card() -> None:
 
 def test_other_weights_are_another_model() -> None:
     card = CARDS["h100-64gb-llama-3.1-8b"]
-    assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", quantization="fp8")) == MOVED
-    assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", kv_cache_dtype="fp8")) == MOVED
+    assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", quantization="fp8")) == MOVED_KIND
+    assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", kv_cache_dtype="fp8")) == MOVED_KIND
+
+
+@pytest.mark.parametrize(
+    ("model", "use"),
+    [
+        ("llama-2-13b", MOVED),
+        ("llama-3.1-70b", MOVED),
+        ("mixtral-8x7b", MOVED_KIND),
+        ("llama-3.2-1b", MOVED_KIND),
+        ("llama-3.1-405b", MOVED_KIND),
+    ],
+)
+def test_models_that_no_profile_was_compared_with_are_moved_further(model: str, use: str) -> None:
+    here = Deployment(model, gpu="h100", tensor_parallel_size=8, kv_tokens=10_000, max_model_len=1000)
+    timing = ProfileTiming(here, CARDS["h100-80gb"])
+    assert timing.distance == use
+    assert timing.spread == {MOVED: 0.09, MOVED_KIND: 0.2}[use]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "name", "kind", "use"),
+    [
+        ("llama-3.1-8b", "h100", "h100-80gb", "estimated", MOVED),
+        ("llama-3.1-8b", "h100-64", "h100-64gb-llama-3.1-8b", "measured", HERE),
+        ("llama-3.1-8b", "h200", "h200-141gb", "estimated", MOVED_GPU),
+    ],
+)
+def test_a_run_takes_the_best_profile_and_says_which(model: str, gpu: str, name: str, kind: str, use: str) -> None:
+    trace = sb.Trace.load("sharegpt").head(30).at_rate(40, seed=0)
+    here = Deployment(model, gpu=gpu)
+    unasked, asked = sb.simulate(trace, here), sb.simulate(trace, here, timing=name)
+    timing = unasked.config["timing"]
+    assert (timing["name"], timing["kind"], timing["use"]) == (name, kind, use)
+    assert unasked.config["timing"] == asked.config["timing"]
+    assert unasked.metrics()["latency_s"] == asked.metrics()["latency_s"]
+    shown = f"timing      {kind} · profile {name} · {use}, ± {timing['error'] * 100:.1f} %"
+    assert shown in repr(unasked).splitlines()
+
+
+def test_without_a_profile_of_the_gpu_it_is_the_roofline_and_says_so() -> None:
+    trace = sb.Trace.load("sharegpt").head(30).at_rate(4, seed=0)
+    here = Deployment("llama-3.1-8b", gpu="l40s")
+    unasked, asked = sb.simulate(trace, here), sb.simulate(trace, here, timing="roofline")
+    assert unasked.config["timing"] == asked.config["timing"]
+    assert unasked.config["timing"]["name"] == "roofline"
+    said = "no profile of L40S is known: iteration times are a roofline estimate that was not compared with it"
+    assert said in unasked.metrics()["warnings"]
+    assert said not in asked.metrics()["warnings"]
+    # Asked for by name, another GPU's profile is moved.
+    moved = sb.simulate(trace, here, timing="h100-80gb").config["timing"]
+    assert (moved["use"], moved["kind"], moved["error"]) == (MOVED_GPU, "estimated", 0.2)
+
+
+def test_without_a_deployment_a_timing_must_be_named() -> None:
+    trace = sb.Trace.load("sharegpt").head(3)
+    with pytest.raises(UsageError, match="times of iterations need a model and a GPU"):
+        sb.simulate(trace, kv_tokens=10_000, max_model_len=2048)
 
 
 def test_the_spread_grows_with_the_distance() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +113,8 @@ def _profile_place(name: str | None) -> Path | None:
         return None
     if not name.endswith(".toml"):
         raise UsageError(f"-o {name}: --timing takes profiles that end in .toml. Give a name such as mine.toml.")
+    import tomllib
+
     path = _place("-o", name)
     if path.exists():
         try:

@@ -133,9 +133,14 @@ def origin(config: dict[str, Any]) -> Iterator[str]:
 
 
 def timing_parts(config: dict[str, Any]) -> list[str]:
-    """How the times of iterations are known, and by what name."""
+    """How the times of iterations are known, by what name, and how far off they may be."""
     timing = config.get("timing")
-    return [str(timing[key]) for key in ("kind", "name") if timing.get(key)] if isinstance(timing, dict) else []
+    if not isinstance(timing, dict):
+        return []
+    parts = [str(timing[key]) for key in ("kind", "name") if timing.get(key)]
+    if "use" not in timing:
+        return parts
+    return [parts[0], f"profile {timing['name']}", f"{timing['use']}, ± {percent(timing['error'])}"]
 
 
 def _provenance(metrics: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """The profiles that come with the package, and which of them is the best for a deployment.
 
 The best is one of the same model on the same GPU; else the GPU's own, moved to the model by physics;
-else that of the nearest GPU. Whoever uses one is told which it is and how far off it may be.
+else that of the nearest GPU. A run that names no timing gets the best one of its GPU, and the roofline
+where there is none: from another GPU a profile is moved only when it is asked for by name. Whoever uses
+one is told which it is and how far off it may be.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ def find_card(name: str) -> ProfileCard:
 def best_card(deployment: Deployment) -> ProfileCard | None:
     """The bundled card that says most about *deployment*; None where there are no cards at all."""
     return min(list_cards(), key=lambda card: _rank(card, deployment), default=None)
+
+
+def fitting_card(deployment: Deployment) -> ProfileCard | None:
+    """The bundled card to use for *deployment* unasked: the best that is of its GPU; None where none is."""
+    card = best_card(deployment)
+    return card if card is not None and card.gpu == deployment.card.name else None
 
 
 def _rank(card: ProfileCard, deployment: Deployment) -> tuple[float, ...]:

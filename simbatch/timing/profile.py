@@ -15,7 +15,12 @@ from simbatch.timing.formula import FormulaTiming
 
 HERE = "this model on this GPU"
 MOVED = "moved to another model"
+MOVED_KIND = "moved to another kind of model"
+"""A mixture of experts, latent attention, quantised weights or cache, far smaller or larger: no profile was
+compared with one."""
 MOVED_GPU = "moved to another GPU"
+LIKE_PARAMS = (5e9, 90e9)
+"""Models of 7 to 70 thousand million parameters are what bundled profiles were made from and compared with."""
 
 
 class ProfileTiming(FormulaTiming):
@@ -37,7 +42,8 @@ class ProfileTiming(FormulaTiming):
     def spread(self) -> float:
         """Relative error of iteration times to reckon with, for this deployment."""
         error = self.card.error
-        return {HERE: error.step, MOVED: error.moved, MOVED_GPU: error.moved_gpu}[self.distance]
+        far = max(error.moved, error.moved_gpu)
+        return {HERE: error.step, MOVED: error.moved, MOVED_KIND: far, MOVED_GPU: far}[self.distance]
 
     def scaled(self, factor: float) -> ProfileTiming:
         """The same with every iteration longer by a factor."""
@@ -107,13 +113,13 @@ def distance(card: ProfileCard, deployment: Deployment) -> str:
     """How far *deployment* is from what the card was fitted to."""
     if card.gpu != deployment.card.name or card.kind != "measured":
         return MOVED_GPU
-    here = (
-        card.model == deployment.shape.name
-        and card.tensor_parallel_size == deployment.tensor_parallel_size
-        and deployment.weight_format is None
-        and deployment.kv_element_bytes == 2
-    )
-    return HERE if here else MOVED
+    shape = deployment.shape
+    same = card.model == shape.name and card.tensor_parallel_size == deployment.tensor_parallel_size
+    plain = deployment.weight_format is None and deployment.kv_element_bytes == 2
+    if same and plain:
+        return HERE
+    like = LIKE_PARAMS[0] <= shape.params <= LIKE_PARAMS[1] and not shape.experts and not shape.latent
+    return MOVED if plain and like else MOVED_KIND
 
 
 def _percent(share: float) -> str:
