@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +92,11 @@ def make_trace(traffic: Mapping[str, Any], seed: int) -> sb.Trace:
 def _count(traffic: Mapping[str, Any], rate: float | None) -> int | None:
     """Requests to draw: as many as were asked for, or surely enough for the time; None: all that there are."""
     if "for_s" not in traffic:
-        requests: int | None = traffic.get("requests")
-        return requests
+        return int(traffic["requests"]) if "requests" in traffic else None
     if rate is None:
         raise sb.UsageError("traffic has for_s and no rate_per_s. Give both, or requests.")
     mean = traffic["for_s"] * rate
-    return round(mean + 6 * mean**0.5 + 20)
+    return int(mean + 6 * sqrt(mean) + 20)
 
 
 def _lengths(traffic: Mapping[str, Any], count: int | None, seed: int) -> sb.Trace:
