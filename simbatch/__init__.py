@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from simbatch.answers.cost import Cost, cost
     from simbatch.answers.diagnose.diagnose import diagnose
     from simbatch.answers.diagnose.diagnosis import Diagnosis
+    from simbatch.answers.diff import Difference, diff
+    from simbatch.answers.explain import Explanation, explain
     from simbatch.answers.fit.fitted import fit
     from simbatch.answers.fit.outcome import Fit
     from simbatch.answers.replications import Replications, replicate
     from simbatch.answers.size import size
     from simbatch.answers.sized import Size
     from simbatch.answers.sweep import sweep
+    from simbatch.answers.uncertainty import Uncertainty, uncertainty
     from simbatch.decisions import DecisionLog
     from simbatch.deployment import GPU, Deployment, ModelShape
     from simbatch.memory import Memory, PagedMemory
@@ -59,6 +62,8 @@ __all__ = [
     "DecisionLog",
     "Deployment",
     "Diagnosis",
+    "Difference",
+    "Explanation",
     "Fit",
     "Iteration",
     "Limits",
@@ -78,6 +83,7 @@ __all__ = [
     "Size",
     "Timing",
     "Trace",
+    "Uncertainty",
     "UsageError",
     "VllmV1",
     "capacity",
@@ -85,6 +91,8 @@ __all__ = [
     "cost",
     "derive",
     "diagnose",
+    "diff",
+    "explain",
     "fit",
     "generate",
     "plot",
@@ -93,6 +101,7 @@ __all__ = [
     "size",
     "sweep",
     "testing",
+    "uncertainty",
 ]
 
 _HOMES = {
@@ -102,12 +111,15 @@ _HOMES = {
     "simbatch.answers.cost": ("Cost", "cost"),
     "simbatch.answers.diagnose.diagnose": ("diagnose",),
     "simbatch.answers.diagnose.diagnosis": ("Diagnosis",),
+    "simbatch.answers.diff": ("Difference", "diff"),
+    "simbatch.answers.explain": ("Explanation", "explain"),
     "simbatch.answers.fit.fitted": ("fit",),
     "simbatch.answers.fit.outcome": ("Fit",),
     "simbatch.answers.replications": ("Replications", "replicate"),
     "simbatch.answers.size": ("size",),
     "simbatch.answers.sized": ("Size",),
     "simbatch.answers.sweep": ("sweep",),
+    "simbatch.answers.uncertainty": ("Uncertainty", "uncertainty"),
     "simbatch.decisions": ("DecisionLog",),
     "simbatch.deployment": ("GPU", "Deployment", "ModelShape"),
     "simbatch.memory": ("Memory", "PagedMemory"),

@@ -49,6 +49,11 @@ class Waits:
     head_since_ps: Ints
     """Since when it was at the head of the queue without a break until it first ran; -1: it was not."""
 
+    def by_cause_ps(self) -> dict[str, Ints]:
+        """The same latencies with the time behind others counted under what held the head back meanwhile."""
+        parts = {name: part for name, part in self.ps.items() if name != "head_of_line"}
+        return {name: part + self.behind_ps[name] if name in self.behind_ps else part for name, part in parts.items()}
+
 
 def waits(facts: Facts) -> Waits:
     """Split the latency of every request that finished.

@@ -23,9 +23,11 @@ from simbatch.errors import SimbatchError
     "Output",
     option("-o", "--output", metavar="FILE", help="where to write it (DIR/report.html)"),
     option("--timeline", metavar="FILE", help="also a timeline for Perfetto (.json)"),
+    option("--explain", "request", metavar="ID", help="instead, why request ID took as long as it did, in words"),
 )
-def report_verb(folder: str, output: str | None, timeline: str | None) -> None:
+def report_verb(folder: str, output: str | None, timeline: str | None, request: str | None) -> None:
     """The verb `report`."""
+    from simbatch.answers.explain import explain
     from simbatch.cli import terminal
     from simbatch.result import Result
     from simbatch.saved import load_metrics
@@ -33,6 +35,9 @@ def report_verb(folder: str, output: str | None, timeline: str | None) -> None:
     from simbatch.show.timeline import trace_events
 
     result = Result.load(folder)
+    if request is not None:
+        terminal.write(repr(explain(result, request)))
+        return
     page = Path(output) if output else Path(folder) / "report.html"
     _write(page, report_html(result, load_metrics(folder)))
     terminal.write(str(page))
