@@ -60,7 +60,7 @@ def waits(facts: Facts) -> Waits:
 
     Raises UsageError for a run saved by a version that did not record what this needs.
     """
-    if facts.stays is None or "head" not in facts.rows:
+    if not has_waits(facts):
         raise UsageError(
             "the run was saved by a version that did not record who waited for what. "
             "Run it again with this version: config.json in its folder says what to repeat."
@@ -104,6 +104,11 @@ def waits(facts: Facts) -> Waits:
         seen_ps=seen[who],
         head_since_ps=head_since[who],
     )
+
+
+def has_waits(facts: Facts) -> bool:
+    """Does the run have what waits are told from? Those saved by earlier versions do not."""
+    return facts.stays is not None and "head" in facts.rows
 
 
 def stays_of(facts: Facts) -> dict[str, Ints]:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result as Ran
@@ -142,8 +143,59 @@ def test_the_timeline_follows_the_format_and_the_facts(simbatch: Callable[..., R
     assert sum(event["args"]["iterations"] for event in slices) == result.metrics()["simulation"]["iterations"]
     kv = [event["args"] for event in events if event["name"] == "KV tokens"]
     assert {sum(part.values()) for part in kv} == {result.facts.capacity_tokens}
-    assert sum(
-        event["name"] == "decode" and event["cat"] == "request" for event in events if event["ph"] == "X"
-    ) == int((result.requests["output_tokens"] > 1).sum())
-    assert len(events) < 8 * (len(result.requests) + len(result.steps))
+    assert len(events) < 8 * (len(result.requests) + len(result.steps)) + 2 * result.requests["preemptions"].sum()
     assert trace_events(result)["traceEvents"] == events
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"system": "vllm-v0"}, {"system": "sarathi", "preemption_mode": "swap"}, {"replicas": 2}],
+    ids=["vllm", "v0", "swapped", "replicas"],
+)
+def test_the_slices_of_a_request_fill_its_time_without_a_gap(options: dict[str, Any]) -> None:
+    """What it waited for, its prompt, its decodes and its stays outside, one after the other."""
+    trace = sb.Trace.load("sharegpt").head(200).at_rate(40, seed=0)
+    timing = "linear:base_ms=6,token_us=20"
+    result = sb.simulate(trace, kv_tokens=6000, max_model_len=2048, timing=timing, **options)
+    events = trace_events(result)["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    requests = next(process for process, name in names.items() if name == "requests")
+    assert len(names) == 1 + options.get("replicas", 1)
+    tracks: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["ph"] == "X" and event["pid"] == requests:
+            tracks.setdefault(event["tid"] - 1, []).append(event)
+    assert len(tracks) == len(trace)
+    for place, slices in tracks.items():
+        slices.sort(key=lambda event: event["ts"])
+        ends = [event["ts"] + event["dur"] for event in slices]
+        assert ends[:-1] == pytest.approx([event["ts"] for event in slices[1:]], abs=1e-3)
+        row = result.requests.iloc[place]
+        assert slices[0]["ts"] == pytest.approx(row["arrival_s"] * 1e6, abs=1e-3)
+        assert ends[-1] == pytest.approx(row["finished_s"] * 1e6, abs=1e-3)
+    said = {event["name"] for slices in tracks.values() for event in slices}
+    assert {"waits for the next iteration", "queued behind others: KV memory full", "preempted"} <= said
+    by_name = {name: sum(e["dur"] for s in tracks.values() for e in s if e["name"] == name) / 1e6 for name in said}
+    assert by_name["preempted"] == pytest.approx(result.waits["preempted_s"].sum())
+    assert by_name["waits for the next iteration"] == pytest.approx(result.waits["next_iteration_s"].sum())
+
+
+def test_iterations_of_replicas_have_a_track_each() -> None:
+    trace = sb.Trace.load("sharegpt").head(60).at_rate(40, seed=0)
+    events = trace_events(
+        sb.simulate(trace, kv_tokens=6000, max_model_len=2048, timing="linear:base_ms=6", replicas=2)
+    )["traceEvents"]
+    for process in (2, 3):
+        slices = [event for event in events if event["ph"] == "X" and event["pid"] == process]
+        assert len(slices) > 10
+        ends = [event["ts"] + event["dur"] for event in slices]
+        assert all(end <= after["ts"] + 1e-3 for end, after in zip(ends, slices[1:], strict=False))
+
+
+def test_the_timeline_of_an_old_run_says_queued() -> None:
+    trace = sb.Trace.load("sharegpt").head(60).at_rate(40, seed=0)
+    result = sb.simulate(trace, kv_tokens=3000, max_model_len=2048, timing="linear:base_ms=6")
+    result.facts.stays = None
+    del result.facts.rows["head"]
+    said = {event["name"] for event in trace_events(result)["traceEvents"] if event.get("cat") == "request"}
+    assert said == {"queued", "prompt", "decode"}
