@@ -102,7 +102,7 @@ def _count(traffic: Mapping[str, Any], rate: float | None) -> int | None:
 def _lengths(traffic: Mapping[str, Any], count: int | None, seed: int) -> sb.Trace:
     if "prompt_tokens" in traffic:
         return sb.Trace.from_lengths(traffic["prompt_tokens"], traffic["output_tokens"])
-    if "trace" in traffic:
+    if traffic.get("trace"):  # an empty name takes that of the defaults back
         trace = _loaded(traffic["trace"])
         if count is None or not traffic.get("drawn", True):
             return trace if count is None else trace.head(count)
