@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from simbatch.answers.compare import compare
 from simbatch.answers.comparison import shared_warnings
+from simbatch.answers.replications import timing_error
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.limits import DEFAULT_PERCENTILE, LatencyLimits, limits_met
@@ -45,6 +46,9 @@ class Cost:
         self.loads: dict[str, dict[str, Any] | None] = {}
         """`as_served`, `full_load`, `at_limits`: dollars, rates, the verdict; None where there is no such load."""
         self.waste: dict[str, Any] = {}
+        self.timing_error: dict[str, Any] | None = None
+        """Between what dollars at full load lie when iterations take less, or longer, by the error that the timing
+        states; None where it states none."""
         self.warnings: list[str] = []
 
     def metrics(self) -> dict[str, Any]:
@@ -55,6 +59,7 @@ class Cost:
                 "usd_per_hour": self.usd_per_hour,
                 **self.loads,
                 "waste": self.waste,
+                "timing_error": self.timing_error,
                 "warnings": self.warnings,
             }
         )
@@ -128,6 +133,15 @@ def cost(
     found.loads = {
         name: _load(runs[name]) if name in runs else None for name in ("as_served", "full_load", "at_limits")
     }
+    found.config["timing"] = runs["full_load"]["config"].get("timing")
+    error = timing_error(side_by_side.results["this"])
+    if error:
+        again = {**own, **systems["this"]}
+        ends = [simulate(at_once, here, **again, timing_scale=1 + sign * error).metrics()["cost"] for sign in (-1, 1)]
+        found.timing_error = {
+            "relative": error,
+            "full_load": {name: sorted(end[name] for end in ends) for name in _COSTS},
+        }
     found.waste = _waste(full["this"], full[PAGED], here.usd_per_hour, asked["system"])
     found.warnings = [warning for warning in shared_warnings(runs) if "no arrival times" not in warning]
     if too_short:

@@ -57,7 +57,7 @@ class Replications:
             ends = [result.metrics(**asked) for result in self.scaled.values()]
             found["timing_error"] = {
                 "relative": max(self.scaled) - 1,
-                "figures": _bounds([runs[0], *ends]),
+                "figures": bounds([runs[0], *ends]),
             }
         return {**runs[0], "replications": found}
 
@@ -77,7 +77,7 @@ class Replications:
         return f'<pre style="max-height: 80vh; overflow: auto; line-height: 1.2">{escape(repr(self))}</pre>'
 
 
-def _bounds(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def bounds(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The least and the most of each figure that all *runs* have."""
     found = {}
     for path in FIGURES:

@@ -16,7 +16,7 @@ INTERRUPTED = 130
 @click.command(
     "compare",
     cls=Verb,
-    example="simbatch compare sharegpt --rate 14 --requests 500 --model llama-13b",
+    example="simbatch compare sharegpt --rate 14 --requests 500 --model llama-13b -q",
     help="Simulate several systems on the requests of TRACE (simbatch list systems).",
     short_help="Several systems on the same requests, side by side.",
 )

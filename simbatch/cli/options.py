@@ -63,10 +63,14 @@ traffic = section(
     ),
     option("--open-loop", is_flag=True, hidden=True),
     option(
-        "--requests", type=count, metavar="N", row="--requests N, --sample", help="the first N, repeated; or N drawn"
+        "--requests",
+        type=count,
+        metavar="N",
+        row="--requests N, --sample, --n N",
+        help="the first, or drawn; samples of each (1)",
     ),
     option("--sample", is_flag=True, hidden=True),
-    option("--n", type=count, metavar="N", help="parallel samples of each request (1)"),
+    option("--n", type=count, hidden=True),
     *_reading,
 )
 
@@ -212,6 +216,17 @@ _output = (
     option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
 running = section("Run", *_running, *_hidden_output)
+running_one = section(
+    "Run",
+    option(
+        "--uncertainty/--no-uncertainty",
+        default=None,
+        row="--[no-]uncertainty",
+        help="ranges by the error of the timing",
+    ),
+    *_running,
+    *_hidden_output,
+)
 output = section("Output", *_output)
 sizing = section(
     "Traffic and answer",

@@ -8,9 +8,11 @@ import click
 
 from simbatch.cli import options
 from simbatch.cli.verb import Verb, command_line
-from simbatch.errors import SimbatchError
+from simbatch.errors import SimbatchError, UsageError
 
 LIMITS_NOT_MET = 3
+MOST_ITERATIONS = 50_000
+"""Of a run that is simulated twice more, for what the error of its timing comes to, without being asked."""
 _OF_SIMULATE = (
     "system",
     "scheduler",
@@ -36,11 +38,12 @@ _OF_SIMULATE = (
 @options.deployment
 @options.system
 @options.limits
-@options.running
+@options.running_one
 @click.pass_context
 def run_verb(ctx: click.Context, /, **asked: Any) -> None:
     """The verb `run`. With --seeds, limits are met when every seed meets them."""
-    from simbatch.answers.replications import replicate
+    from simbatch.answers.replications import replicate, timing_error
+    from simbatch.answers.uncertainty import around
     from simbatch.cli import asked as ask
     from simbatch.cli import folder, terminal
     from simbatch.limits import limits_met
@@ -48,29 +51,41 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
     from simbatch.show.summary import summary_text
     from simbatch.simulate import simulate
 
+    if asked["seeds"] is not None and asked["uncertainty"] is not None:
+        raise UsageError(
+            "with --seeds the error of the timing goes through to the intervals anyway. "
+            "Leave --uncertainty and --no-uncertainty out."
+        )
     limits = ask.make_limits(asked)
     place = folder.check_folder(asked["folder"], folder.RUN)
     trace = ask.make_trace(asked)
     arguments = {**ask.given(asked, _OF_SIMULATE), **ask.engine_options(asked)}
+    wanted = ask.wanted(asked, limits)
     if asked["seeds"] is None:
+        deployment = ask.make_deployment(asked)
         with terminal.progress(asked["quiet"]) as on_progress:
-            result = simulate(trace, ask.make_deployment(asked), on_progress=on_progress, **arguments)
+            result = simulate(trace, deployment, on_progress=on_progress, **arguments)
         results, text = [result], summary_text
+        answer = result.metrics
+        stated = timing_error(result) > 0 and asked["uncertainty"] is not False
+        left_out = stated and asked["uncertainty"] is None and result.facts.iterations > MOST_ITERATIONS
+        if stated and not left_out:
+            plain = {**arguments, "step": False}  # the same result, sooner
+            answer = around(result, lambda factor: simulate(trace, deployment, **plain, timing_scale=factor)).metrics
     else:
         with terminal.progress(asked["quiet"], " runs") as on_progress:
             replications = replicate(
                 trace, ask.make_deployment(asked), seeds=asked["seeds"], on_progress=on_progress, **arguments
             )
         results, text = replications.results, replications_text
-        result = results[0]
+        result, answer, left_out = results[0], replications.metrics, False
     result.config["command"] = command_line(ctx)
-    wanted = ask.wanted(asked, limits)
-    metrics = result.metrics(**wanted) if asked["seeds"] is None else replications.metrics(**wanted)
+    metrics = answer(**wanted)
     if asked["as_json"]:
         terminal.write_json(metrics)
     else:
         # Warnings have a place of their own.
-        terminal.write(text({**metrics, "warnings": []}))
+        terminal.write(text({**metrics, "warnings": [], "timing_error_left_out": left_out}))
     served = metrics["requests"]["finished"] > 0
     if not asked["quiet"] or not served:
         terminal.warn(metrics["warnings"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from simbatch.show.summary import timing_parts
 from simbatch.show.text import line, number, paragraphs, percent, table
 
 _ROWS = {"as_served": "as served", "full_load": "at full load", "at_limits": "at the limits"}
@@ -49,8 +50,14 @@ def _about(found: dict[str, Any]) -> Iterator[str]:
     yield line("price", f"${found['usd_per_hour']:,.2f} per hour", f"{here['model']} on {gpus} x {here['gpu']}")
     trace = found["config"]["trace"]
     yield line("trace", trace["name"], *trace["transforms"])
-    yield line("system", waste["system"], f"timing {found['full_load']['timing']}")
+    yield line("system", waste["system"])
+    yield line("timing", *timing_parts(found["config"]))
+    error = found["timing_error"]
     yield line("full load", "everything there at once, until the last one ends")
+    if error and None not in error["full_load"]["usd_per_million_output_tokens"]:
+        low, high = (number(end) for end in error["full_load"]["usd_per_million_output_tokens"])
+        ends = f"${low} to {high} per million output tokens"
+        yield line("uncertainty", f"{ends}, if iterations take {percent(error['relative'])} less time, or more")
     if found["at_limits"] is not None:
         yield line("limits", f"kept up to {number(found['at_limits']['rate_per_s'])} requests/s, the same requests")
     for warning in found["warnings"]:

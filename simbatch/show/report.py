@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from simbatch.limits import limits_met
-from simbatch.show.summary import CAUSES, LATENCIES, MEANING
+from simbatch.show.summary import CAUSES, LATENCIES, MEANING, timing_parts
 from simbatch.show.text import number, percent, time
 from simbatch.stats import FIGURES
 from simbatch.units import show_s
@@ -69,7 +69,15 @@ def _sentences(found: dict[str, Any]) -> Iterator[str]:
         yield f"It costs ${hour:,.2f} per hour, ${number(million)} per million output tokens as served."
     timing = found["config"].get("timing") or {}
     if timing.get("kind") == "estimated":
-        yield "Iteration times are estimated, not measured on this GPU."
+        yield "Iteration times are estimated, not measured with this model on this GPU."
+    error = found.get("timing_error")
+    if error:
+        figures = error["figures"]
+        ttft, tpot = (figures.get(f"latency_s.{name}.mean") for name in ("ttft", "tpot"))
+        if ttft and tpot:
+            ends = [f"{time(between['low'])} to {time(between['high'])}" for between in (ttft, tpot)]
+            than = f"If iterations take {percent(error['relative'])} less time, or more"
+            yield f"{than}, mean TTFT is {ends[0]} and mean TPOT {ends[1]}."
 
 
 def _cards(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -150,7 +158,7 @@ def _svg(draw: Callable[[], Axes]) -> str:
 
 def _provenance(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     config, simulation = found["config"], found["simulation"]
-    trace, deployment, timing = (config.get(name) or {} for name in ("trace", "deployment", "timing"))
+    trace, deployment = (config.get(name) or {} for name in ("trace", "deployment"))
     yield "system", str(config.get("system"))
     if deployment:
         gpus = f"{deployment.get('tensor_parallel_size', 1)} x {deployment.get('gpu')}"
@@ -158,7 +166,7 @@ def _provenance(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "trace", " · ".join([str(trace.get("name")), *map(str, trace.get("transforms") or ())])
     if trace.get("rule"):
         yield "rule", str(trace["rule"])
-    yield "iteration times", " · ".join(str(timing[key]) for key in ("kind", "name") if timing.get(key))
+    yield "iteration times", " · ".join(timing_parts(config))
     if simulation["makespan_s"] is not None:
         yield "simulated", f"{show_s(simulation['makespan_s'])}, {simulation['iterations']:,} iterations"
     yield "seed", str(config.get("seed"))

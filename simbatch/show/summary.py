@@ -7,7 +7,7 @@ shows the same. Plain text, as wide as `simbatch.show.text` allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from simbatch.limits import limits_met
@@ -100,6 +100,7 @@ def _rates(metrics: dict[str, Any]) -> Iterator[str]:
             f"${number(cost['usd_per_million_output_tokens'])} per million output tokens",
             f"${number(cost['usd_per_million_tokens'])} per million tokens",
         )
+    yield from _ranges(metrics)
 
 
 def _memory(metrics: dict[str, Any]) -> Iterator[str]:
@@ -130,6 +131,34 @@ def origin(config: dict[str, Any]) -> Iterator[str]:
     timing = timing_parts(config)
     if timing:
         yield line("timing", *timing)
+
+
+_RANGED: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "latency_s.ttft.mean": ("mean TTFT {}", time),
+    "latency_s.tpot.mean": ("mean TPOT {}", time),
+    "throughput.output_tokens_per_s": ("{} output tokens/s", number),
+    "goodput.share": ("{} keep all limits", percent),
+    "cost.usd_per_million_output_tokens": ("${} per million output tokens", number),
+}
+_IN_FIRST_LINE = 2
+
+
+def _ranges(metrics: dict[str, Any]) -> Iterator[str]:
+    """Between what figures lie, where the error of the timing was put through the run."""
+    if metrics.get("timing_error_left_out"):
+        yield line("uncertainty", "not computed for a run of this length: --uncertainty simulates it twice more")
+    error = metrics.get("timing_error")
+    if not error:
+        return
+    parts = []
+    for path, (what, show) in _RANGED.items():
+        if path in error["figures"]:
+            low, high = (show(error["figures"][path][end]) for end in ("low", "high"))
+            parts.append(what.format(low if low == high else f"{low} to {high}"))
+    yield line("uncertainty", *parts[:_IN_FIRST_LINE])
+    if parts[_IN_FIRST_LINE:]:
+        yield line("", *parts[_IN_FIRST_LINE:])
+    yield line("", f"if iterations take {percent(error['relative'])} less time, or more")
 
 
 def timing_parts(config: dict[str, Any]) -> list[str]:
