@@ -7,7 +7,7 @@ place modulo 100, and almost all of it is found in the cache; output lengths are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -15,9 +15,11 @@ import pandas as pd
 
 import simbatch as sb
 from fidelity.data import table
+from fidelity.replay import NOT_RECORDED, Replay, figures
 from simbatch.answers.fit import Iterations
-from simbatch.timing import Timing
+from simbatch.timing import Iteration, Timing
 from simbatch.timing.work import FEATURES, Floats
+from simbatch.units import PS_PER_S
 
 REQUESTS, STEPS = "h100_blis_requests", "h100_blis_steps"
 DISTINCT_PROMPTS = 100
@@ -27,6 +29,8 @@ COLD_S = 60.0
 """The first minute, with empty caches, is left out of tails."""
 FRONT_END_S = 0.0085
 """Client to engine: one constant for every model and load (6 to 10 ms are left over, whichever is looked at)."""
+FEW_GONE = 0.001
+"""Share of the requests that clients may have given up on without others being served sooner for it."""
 MODELS = {
     "meta-llama/Llama-2-7b-hf": "llama-2-7b",
     "meta-llama/Llama-2-70b-hf": "llama-2-70b",
@@ -134,6 +138,56 @@ def measured_latencies(run: Run) -> pd.DataFrame:
     good = rows["error"] == 0
     ttft, e2e = rows["ttft_s"].where(good) * 1e3, rows["e2e_s"].where(good) * 1e3
     return pd.DataFrame({"ttft": ttft, "e2e": e2e, "tpot": (e2e - ttft) / (run.outputs - 1)})
+
+
+def replays(run: Run, timing: Timing, profile: str, saw: str) -> list[Replay]:
+    """The run simulated, each of its loads a replay; where many clients gave up, those that came before the first."""
+    result = simulated(run, timing)
+    one, other = latencies(result), measured_latencies(run)
+    arrival = requests(run)["arrival_us"].reset_index(drop=True) / 1e6
+    outputs = pd.Series(float(run.outputs), index=one.index)
+    gone = arrival[requests(run)["error"].to_numpy() != 0]
+    until = float(gone.min()) if len(gone) > FEW_GONE * len(arrival) else np.inf
+    preemptions = result.requests["preemptions"]
+    found = []
+    for low, high in zip(run.stages, (*run.stages[1:], np.inf), strict=True):
+        mine = (arrival >= low) & (arrival < min(high, until))
+        rate = f" {mine.sum() / (arrival[mine].max() - low):.0f}/s"
+        cold = COLD_S if low == 0.0 else 0.0
+        sides = [figures(side[mine], arrival[mine], outputs[mine], NOT_RECORDED, cold) for side in (one, other)]
+        sides[0] = replace(sides[0], preemptions=float(preemptions[mine].sum()))
+        found.append(Replay(run.name + rate, profile, saw, sides[0], sides[1]))
+    return found
+
+
+def completed(run: Run, timing: Timing) -> tuple[int, int]:
+    """Requests that had been served when the last one arrived: simulated, measured."""
+    arrival = requests(run)["arrival_us"].reset_index(drop=True) / 1e3
+    last = arrival.max()
+    one, other = latencies(simulated(run, timing)), measured_latencies(run)
+    return int((arrival + one["e2e"] <= last).sum()), int((arrival + other["e2e"] <= last).sum())
+
+
+def step_at_measured_batch(run: Run, timing: Timing, low_s: float, high_s: float) -> tuple[float, float, float]:
+    """(sequences, s of a step with as many, measured s a token): what is left of an error without the feedback.
+
+    The longer a step, the more sequences there are, and the longer the step: a replay's error has both in it.
+    """
+    rows, seen = requests(run), measured_latencies(run)
+    arrival = rows["arrival_us"].to_numpy() / 1e6
+    mine = (arrival >= low_s) & (arrival < high_s)
+    end_s = (arrival + seen["e2e"].to_numpy() / 1e3)[mine].max()
+    decoding = float((seen["e2e"] - seen["ttft"])[mine].sum()) / 1e3 / (end_s - low_s)
+    prompt, new, starts = round(rows["prompt"].mean()), round(NEW_TOKENS), decoding / run.outputs
+    one = Iteration()
+    one.tokens = one.sequences = round(decoding)
+    one.context_tokens = round(decoding * (prompt + run.outputs / 2))
+    alone_s = timing.progression(one)[0] / PS_PER_S
+    one.tokens, one.sequences = one.tokens + new, one.sequences + 1
+    one.prefill_tokens, one.prefill_sequences, one.prefill_context_tokens = new, 1, prompt
+    one.context_tokens, one.prefill_pairs = one.context_tokens + prompt, new * prompt
+    beside_s = timing.progression(one)[0] / PS_PER_S
+    return decoding, (1 - starts) * alone_s + starts * beside_s, float(seen["tpot"][mine].mean()) / 1e3
 
 
 # -- steps ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ Batches are then those of vLLM's rules, iteration by iteration, with the logged 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -17,7 +17,13 @@ import pandas as pd
 
 import simbatch as sb
 from fidelity.data import Section, Watched, measured, signed, size, table
+from fidelity.replay import NOT_RECORDED, Figures, Replay, figures
 from simbatch.answers.fit import Fit, Iterations, fit, iterations_of
+from simbatch.answers.fit.cells import problem_of, whole
+from simbatch.answers.fit.correct import knots_of
+from simbatch.answers.fit.identify import tell_apart
+from simbatch.answers.fit.solve import solve
+from simbatch.answers.fit.validate import cross_validate
 from simbatch.timing import LinearTiming, Timing
 from simbatch.timing.card import ProfileCard
 from simbatch.timing.profile import ProfileTiming
@@ -148,7 +154,7 @@ def some(keep: Callable[[str], bool]) -> Iterations:
 
 def card_without(keep: Callable[[str], bool]) -> ProfileCard:
     """A card fitted to some of the runs."""
-    return fit(some(keep), validate=False).card
+    return fit(some(keep), validate=False, name="h100-64gb-llama-3.1-8b").card
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,46 @@ class Compared:
     span_error: float
     steps: int
     preemptions: int
+    replay: Replay
+
+
+def gap_s(run: Run) -> float:
+    """How long the client was busy before the first step; without a log, as long as with as many requests."""
+    if np.isfinite(run.gap_s):
+        return run.gap_s
+    return float(np.nanmedian([other.gap_s for other in runs() if other.requests == run.requests]))
+
+
+def _figures(run: Run, result: sb.Result) -> tuple[Figures, Figures]:
+    """(simulated, measured). Time counts from the first step; E2E and the 90th percentile were not kept."""
+    rows = result.requests
+    first, done = rows["first_token_s"] * 1e3, rows["finished_s"] * 1e3
+    seen = pd.DataFrame({"ttft": first, "e2e": done, "tpot": (done - first) / max(run.output_tokens - 1, 1)})
+    one = figures(seen, rows["arrival_s"] * 0.0, rows["output_tokens"], result.metrics()["requests"]["preemptions"])
+    told = table(FOLDER, "runs.csv").set_index("run_id").loc[f"llama-3.1-8b-instruct_{run.name}"]
+    late_ms = gap_s(run) * 1e3
+    nothing = (NOT_RECORDED,) * 4
+    ttft, tpot = (
+        (float(told[f"{name}_ms_mean"]), float(told[f"{name}_ms_p50"]), NOT_RECORDED, float(told[f"{name}_ms_p99"]))
+        for name in ("ttft", "tpot")
+    )
+    other = Figures(
+        latencies={
+            "ttft": tuple(value - late_ms for value in ttft),  # type: ignore[dict-item]
+            "tpot": tpot if run.output_tokens > 1 else nothing,
+            "e2e": nothing,
+        },
+        output_tokens_per_s=run.requests * run.output_tokens / span_s(run),
+        preemptions=run.preemptions,
+    )
+    if run.output_tokens == 1:
+        one = replace(one, latencies={**one.latencies, "tpot": nothing})
+    return replace(one, latencies={**one.latencies, "e2e": nothing}), other
+
+
+def span_s(run: Run) -> float:
+    """From the first step to the last, as measured."""
+    return run.span_s if np.isfinite(run.span_s) else run.duration_s - gap_s(run)
 
 
 def compare(run: Run, card: ProfileCard, errors: Floats) -> Compared:
@@ -169,14 +215,14 @@ def compare(run: Run, card: ProfileCard, errors: Floats) -> Compared:
     result = simulated(run, ProfileTiming(deployment(), card))
     found = result.metrics()
     span = found["simulation"]["makespan_s"]
-    measured_s = run.span_s if np.isfinite(run.span_s) else run.duration_s - 4.1
     return Compared(
         run=run,
         step_error=float(np.median(errors)) if len(errors) else float("nan"),
         step_size=float(np.median(np.abs(errors))) if len(errors) else float("nan"),
-        span_error=span / measured_s - 1,
+        span_error=span / span_s(run) - 1,
         steps=found["simulation"]["iterations"],
         preemptions=found["requests"]["preemptions"],
+        replay=Replay(run.name, card.name, "the other runs of the set", *_figures(run, result)),
     )
 
 
@@ -195,8 +241,13 @@ def unseen() -> list[Compared]:
     return found
 
 
-def size_left_out() -> list[tuple[str, float]]:
-    """Median step error of every run by a fit without any run of that batch size."""
+@cache
+def size_left_out() -> list[tuple[str, float, float]]:
+    """Median step error of every run by a fit without its batch size: (run, error, form kept).
+
+    What is free to be fitted is decided anew without the size; *with the form kept* it is as for the whole set.
+    """
+    kept = form_kept()
     found = []
     for seats in sorted({run.seats for run in runs() if run.output_tokens > 1}):
         mark = f"seqs{seats}_in1_"
@@ -207,7 +258,37 @@ def size_left_out() -> list[tuple[str, float]]:
         for run in dict.fromkeys(left.run):
             mine = np.array(left.run) == run
             errors = predicted[mine] / left.duration_s[mine] - 1
-            found.append((run, float(np.median(np.abs(errors)))))
+            found.append((run, float(np.median(np.abs(errors))), kept[run]))
+    return found
+
+
+def form_kept() -> dict[str, float]:
+    """Median step error by run: fits without its batch size, of the coefficients that the whole set tells apart."""
+    cells, every = problem_of([iterations()]), whole([iterations()])
+    told = tell_apart(cells, {})
+    solution = solve(cells, told.start, told.free)
+
+    def size_of(name: str) -> str:
+        run = name.split(": ")[1]
+        return run.split("_in")[0] if "_in1_" in run else run
+
+    left_out = cross_validate(cells, every, solution, knots_of(cells), fold_of=size_of)
+    return {run.run.split(": ")[1]: run.median_size for run in left_out.runs}
+
+
+ODD, LIKE_IT = "seqs800_in1_out400", "seqs800_in1_out100"
+
+
+def odd_run(width_tokens: int = 12_000) -> list[tuple[int, float, float]]:
+    """Two runs with the same batch and contexts, both as measured: (tokens from, s of one, s of the other)."""
+    every = iterations()
+    name, rows = np.array(every.run), every.rows
+    full = (rows["prefill_tokens"] == 0) & (rows["tokens"] >= 790) & (rows["tokens"] <= 800)
+    found = []
+    for low in range(8000, 80_000, width_tokens):
+        here = full & (rows["context_tokens"] >= low) & (rows["context_tokens"] < low + width_tokens)
+        odd, like = (float(np.median(every.duration_s[here & (name == run)])) for run in (ODD, LIKE_IT))
+        found.append((low, odd, like))
     return found
 
 
@@ -241,5 +322,15 @@ def section() -> list[Section]:
             ]
         )
     heads = ["run", "median step error %", "its size %", "span and 1/throughput %", "steps sim / log", "preemptions"]
-    left = [[run, size(error)] for run, error in size_left_out()]
-    return [Section("fixed-batch", heads, rows), Section("size-left-out", ["run", "median size of step error %"], left)]
+    left = [[run, size(error), size(kept)] for run, error, kept in size_left_out()]
+    odd = [
+        [f"{low:,} to {low + 12_000:,}", f"{one * 1e3:.2f}", f"{other * 1e3:.2f}", signed(one / other - 1)]
+        for low, one, other in odd_run()
+    ]
+    left_heads = ["run", "median size of step error %", "the same, free coefficients as for the whole set"]
+    odd_heads = ["context of the batch, tokens", f"{ODD}, ms", f"{LIKE_IT}, ms", "%"]
+    return [
+        Section("fixed-batch", heads, rows),
+        Section("size-left-out", left_heads, left),
+        Section("odd-run", odd_heads, odd),
+    ]
