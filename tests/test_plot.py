@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
 import simbatch as sb
-from simbatch.show.plot.memory import shares_over_time
+from simbatch.answers.highest_rate import Found, Probe
+from simbatch.answers.sized import Choice, Size
+from simbatch.show.plot.memory import COLOURS, shares_over_time
+from simbatch.show.plot.reasons import parts_of_groups
+from simbatch.show.plot.space import pieces_of
 
 matplotlib.use("Agg")
 
-HERE = sb.Deployment("llama-2-13b", gpu="h100", max_model_len=2048)
+HERE = sb.Deployment("llama-2-13b", gpu="h100", max_model_len=2048, price_usd_per_hour=2.99)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +62,9 @@ def test_kv_memory_has_the_shares_of_the_metrics(results: dict[str, sb.Result]) 
             "arithmetic intensity (FLOP per byte read)",
             "arithmetic (TFLOP/s on each GPU)",
         ),
+        (lambda r: sb.plot.wait_reasons(r), "mean end-to-end latency (s)", ""),
+        (lambda r: sb.plot.wait_reasons(r["vllm"]), "mean end-to-end latency (s)", ""),
+        (lambda r: sb.plot.capacity_per_dollar(r), "thousand output tokens per USD", ""),
     ],
 )
 def test_axes_have_units_and_the_style_stays_local(results: dict[str, sb.Result], draw: Any, x: str, y: str) -> None:
@@ -90,3 +100,177 @@ def test_operating_points_lie_under_the_roof(results: dict[str, sb.Result]) -> N
 def test_an_unknown_latency_names_the_known_ones(results: dict[str, sb.Result]) -> None:
     with pytest.raises(sb.UsageError, match=r"unknown latency .ttfft.\. Did you mean ttft"):
         sb.plot.latency_cdf(results, metric="ttfft")
+
+
+# -- where time goes -----------------------------------------------------------------------------
+
+
+def test_bars_of_reasons_are_as_long_as_the_mean_latency(results: dict[str, sb.Result]) -> None:
+    for result in results.values():
+        parts = parts_of_groups(result)
+        mean = result.metrics()["latency_s"]["e2e"]["mean"]
+        assert sum(parts["all"].values()) == pytest.approx(mean)
+        assert sum(parts["fastest half"].values()) < mean < sum(parts["slowest tenth"].values())
+    ax = sb.plot.wait_reasons(results)
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(results)
+    drawn = sum(patch.get_width() for patch in ax.patches)
+    assert drawn == pytest.approx(sum(r.metrics()["latency_s"]["e2e"]["mean"] for r in results.values()))
+
+
+def test_preempted_times_are_drawn_and_dots_where_they_are_not_known() -> None:
+    trace = sb.Trace.load("sharegpt").head(120).at_rate(40, seed=0)
+    result = sb.simulate(trace, kv_tokens=6000, max_model_len=2048, timing="linear:base_ms=6,token_us=20")
+    assert result.requests["preemptions"].any()
+    assert "preempted" in sb.plot.timeline(result).get_legend_handles_labels()[1]
+    result.facts.stays = None
+    assert "was preempted" in sb.plot.timeline(result).get_legend_handles_labels()[1]
+
+
+# -- contiguous memory ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stepped() -> sb.Result:
+    trace = sb.Trace.load("sharegpt").head(40).at_rate(10, seed=0)
+    timing = "linear:base_ms=10,token_us=20"
+    return sb.simulate(trace, system="orca-pow2", kv_tokens=8192, max_model_len=2048, timing=timing, step=True)
+
+
+def test_the_map_holds_the_shares_of_the_facts(stepped: sb.Result) -> None:
+    """Areas of the parts of all pieces, over time, are those that the rows integrate."""
+    areas = dict.fromkeys(("live", "reserved", "internal", "external"), 0.0)
+    for piece in pieces_of(stepped):
+        lasts = np.diff(piece.times_s)
+        live = np.array(piece.live[:-1])
+        areas["live"] += float((live * lasts).sum())
+        areas["reserved"] += float(((piece.fills - live) * lasts).sum())
+        areas["internal"] += float((piece.reserved - piece.fills) * lasts.sum())
+        areas["external"] += float((piece.size - piece.reserved) * lasts.sum())
+    rows, lasts = stepped.facts.rows, (stepped.steps["end_s"] - stepped.steps["start_s"]).to_numpy()
+    recorded = {name: float((rows[f"{name}_mean"] * lasts).sum()) for name in areas}
+    for name in ("live", "reserved", "internal"):
+        assert areas[name] == pytest.approx(recorded[name], rel=1e-6), name
+    # Rows also count holes that the head of the queue finds too small; the map shows those as holes.
+    assert 0 < areas["external"] <= recorded["external"]
+
+
+def test_pieces_never_lie_on_one_another(stepped: sb.Result) -> None:
+    pieces = pieces_of(stepped)
+    assert len(pieces) == 40
+    for i, one in enumerate(pieces):
+        for other in pieces[i + 1 :]:
+            together = min(one.times_s[-1], other.times_s[-1]) - max(one.times_s[0], other.times_s[0])
+            if together > 1e-9:
+                assert one.start + one.size <= other.start or other.start + other.size <= one.start
+
+
+def test_the_map_is_drawn_in_the_colours_of_kv_memory(stepped: sb.Result) -> None:
+    ax = sb.plot.address_space(stepped, from_s=1, to_s=6)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("simulated time (s)", "address (tokens)")
+    assert ax.get_ylim() == (0, 8192)
+    assert 1 <= ax.get_xlim()[0] < ax.get_xlim()[1] <= 6
+    legend = ax.get_legend()
+    assert legend is not None
+    colours = [matplotlib.colors.to_hex(patch.get_facecolor()).upper() for patch in legend.get_patches()]
+    assert colours[:4] == [COLOURS[name] for name in ("live", "reserved", "internal", "external")]
+
+
+def test_a_run_without_addresses_says_how_to_get_them(results: dict[str, sb.Result]) -> None:
+    with pytest.raises(sb.UsageError, match=r"does not say where pieces lay\. Run it step by step in contiguous"):
+        sb.plot.address_space(results["orca-max"])
+
+
+# -- rates, dollars, fits ------------------------------------------------------------------------
+
+
+def probe(rate: float, e2e_s: float | None, share: float) -> Probe:
+    return Probe(
+        rate_per_s=rate,
+        held=share >= 0.9,
+        verdict="stable",
+        share=share,
+        share_by_limit={},
+        bound_by={},
+        requests_per_s=rate * 0.9,
+        e2e_mean_s=e2e_s,
+        output_tokens=100.0,
+        total_tokens=200.0,
+        timing_error=0.0,
+    )
+
+
+def sized(rates: list[float], gpu: str = "h100", price: float | None = 3.6) -> Size:
+    curve = [probe(1, 1.0, 1.0), probe(2, 1.1, 1.0), probe(4, 1.5, 0.95), probe(6, 5.0, 0.5), probe(8, None, 0.0)]
+    found = [Found(probe(rate, 1.5, 0.95), None, 1) for rate in rates]
+    here = HERE.replace(gpu=gpu, price_usd_per_hour=price)
+    return Size({"rate_per_s": None}, [Choice({"gpu": gpu}, here, found=found, curve=curve)])
+
+
+def test_latency_climbs_with_the_rate_and_the_knee_is_that_of_power() -> None:
+    ax = sb.plot.rate_latency(sized([4.0, 4.4]))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("requests per second", "e2e mean (s)")
+    assert ax.lines[0].get_xdata().tolist() == [1, 2, 4, 6]  # who served nobody has no latency
+    assert [text.get_text() for text in ax.texts] == ["knee 4.00/s", "within the limits up to 4.20/s "]
+
+
+def test_goodput_is_what_keeps_the_limits() -> None:
+    ax = sb.plot.goodput({"a": sized([4.0]), "b": sized([4.0], "h200")})
+    assert ax.lines[0].get_ydata().tolist() == pytest.approx([0.9, 1.8, 3.42, 2.7])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    assert "all that arrive " in [text.get_text() for text in ax.texts]
+
+
+def test_a_sweep_has_a_curve_for_the_rest_of_its_grid() -> None:
+    trace = sb.Trace.load("sharegpt").head(40)
+    grid = {"rate_per_s": [8, 2, 4], "system": ["orca-max", "vllm"], "max_num_seqs": [16]}
+    frame = sb.sweep(trace, HERE, grid=grid, ttft_s=0.5, n_jobs=1)
+    ax = sb.plot.rate_latency(frame, latency="ttft_p99_s")
+    assert ax.get_ylabel() == "ttft p99 (s)"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["orca-max", "vllm"]
+    own = frame[frame["system"] == "vllm"].sort_values("rate_per_s")
+    drawn = {line.get_label(): line for line in ax.lines}["vllm"]
+    assert drawn.get_xdata().tolist() == [2, 4, 8]
+    assert drawn.get_ydata().tolist() == own["ttft_p99_s"].tolist()
+    assert sb.plot.goodput(frame).lines[0].get_xdata().tolist() == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "a int has no rates to draw. Give what size or sweep returned"),
+        (pd.DataFrame({"rate": [1]}), "the table has no column 'rate_per_s'"),
+        (pd.DataFrame({"rate_per_s": [1.0], "e2e_mean_s": [None]}), "no run of it served anybody"),
+    ],
+)
+def test_what_has_no_rates(data: Any, message: str) -> None:
+    with pytest.raises(sb.UsageError, match=re.escape(message)):
+        sb.plot.rate_latency(data)
+
+
+def test_a_dollar_buys_the_rate_over_the_price() -> None:
+    both = Size({"rate_per_s": None}, [*sized([4.0, 4.4]).choices, *sized([6.0], "h200", 4.5).choices])
+    ax = sb.plot.capacity_per_dollar(both)
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([6.0 / 4.5 * 3.6, 4.2 / 3.6 * 3.6])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["gpu h200", "gpu h100"]
+    with pytest.raises(sb.UsageError, match="nothing here has a price"):
+        sb.plot.capacity_per_dollar(sized([4.0], price=None))
+
+
+def test_predictions_are_drawn_against_what_was_measured() -> None:
+    here = sb.Deployment("llama-3.1-8b")
+    draw = np.random.default_rng(0)
+    frames = []
+    for run in range(3):
+        sequences = draw.integers(1, 200, 60)
+        frame = pd.DataFrame({"tokens": sequences, "sequences": sequences, "context_tokens": sequences * (200 + run)})
+        frame["duration_s"] = 8e-3 + sequences * 1e-5 * (1 + 0.01 * draw.standard_normal(60))
+        frames.append(frame.assign(run=f"run {run}"))
+    fit = sb.fit(pd.concat(frames), here, resamples=0)
+    ax = sb.plot.predicted_against_measured(fit)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("measured iteration (ms)", "predicted iteration (ms)")
+    dots = ax.lines[1]
+    assert dots.get_xdata().size == 180
+    assert np.allclose(dots.get_ydata() / dots.get_xdata() - 1, fit.unseen_errors)
+    assert "of 180 within ± 10%" in ax.texts[0].get_text()
+    with pytest.raises(sb.UsageError, match="no measured iterations to compare with"):
+        sb.plot.predicted_against_measured(dataclasses.replace(fit, problem=None))

@@ -207,7 +207,9 @@ class ContiguousMemory:
         assert internal == self.internal_tokens, (internal, self.internal_tokens)
 
     def log_fields(self) -> dict[str, Any]:
-        return {}
+        """`pieces`: [who, start, size, reserved] in order of address."""
+        places = sorted(self._places.items(), key=lambda entry: entry[1])
+        return {"pieces": [[sequence.id, start, size, sequence.held] for sequence, (start, size) in places]}
 
     def describe(self) -> dict[str, Any]:
         return {

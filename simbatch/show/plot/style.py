@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
     from simbatch.result import Result
 
@@ -55,6 +56,18 @@ def styled(plot: Callable[..., None]) -> Callable[..., Axes]:
         return ax
 
     return drawn
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic *axis* with numbers, not with powers of ten."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
 
 
 def by_name(data: Result | Mapping[str, Result] | Any) -> dict[str, Result]:
