@@ -28,6 +28,8 @@ from simbatch.timing.card import RANGES, CardError, Estimate, ProfileCard, read_
 from simbatch.timing.coefficients import Coefficients
 from simbatch.timing.work import Floats
 
+STEP_AT_LEAST = 0.01
+"""What is reckoned with for a whole run: repeats of the same run on the same machine differ by as much."""
 MOVED_AT_LEAST = 0.10
 """What is reckoned with for another model of the same size class where no other model was left out: 8 to 15 %
 was seen between models of 7B to 70B, their exchange between GPUs included."""
@@ -161,7 +163,7 @@ def _fit_iterations(
         worst=worst.median_size,
         worst_at=worst.run,
         how=_how(len(unseen.runs), len(cells.runs)) if validate else "of the data that were fitted",
-        step=spread_of(unseen.runs),
+        step=max(STEP_AT_LEAST, spread_of(unseen.runs)),
         moved=max(moved, spread_of(unseen.runs)),
         moved_gpu=max(MOVED_GPU_AT_LEAST, 1.5 * moved),
     )
