@@ -15,7 +15,9 @@ import pytest
 from click.testing import Result as Ran
 
 import simbatch as sb
+from simbatch.show.report import report_html
 from simbatch.show.timeline import trace_events
+from simbatch.units import show_s
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -57,8 +59,8 @@ def test_it_needs_no_network_and_says_the_verdict_first(page: str) -> None:
     assert "<script" not in page
     assert "url(http" not in page
     text = " ".join(word for word in seen.words if word)
-    order = ["Stable:", "What binds", "Limits are met", "$2.50 per hour", "requests finished", "Latency", "KV memory",
-             "Where the numbers come from"]  # fmt: skip
+    order = ["Stable:", "What binds", "Limits are met", "$2.50 per hour", "requests finished", "Latency",
+             "Where the time goes", "KV memory", "Where the numbers come from"]  # fmt: skip
     places = [text.index(words, text.index("Stable:")) for words in order]
     assert places == sorted(places)
     assert "simbatch run sharegpt --requests 120" in text
@@ -66,10 +68,25 @@ def test_it_needs_no_network_and_says_the_verdict_first(page: str) -> None:
 
 def test_every_figure_says_the_same_in_words(page: str) -> None:
     alternatives = Page(page).alternatives
-    assert len(alternatives) == page.count("<svg") == 4
+    assert len(alternatives) == page.count("<svg") == 5
     assert all(len(words.split()) > 8 for words in alternatives)
     metrics = json.loads(Path("first/metrics.json").read_text(encoding="utf-8"))
-    assert f"{metrics['batch']['running_max']} at most" in alternatives[1]
+    assert f"{metrics['batch']['running_max']} at most" in alternatives[2]
+    waits = sb.Result.load("first").waits
+    mean, running, start = (show_s(waits[name].mean()) for name in ("e2e_s", "running_s", "next_iteration_s"))
+    said = f"On average a request takes {mean}: running {running}, next iteration {start}. On average the slowest tenth"
+    assert alternatives[0].startswith(said)
+    assert f"--explain {waits.loc[waits['e2e_s'].idxmax(), 'id']} " in alternatives[0]
+
+
+def test_waits_for_memory_are_named_and_old_runs_do_without() -> None:
+    trace = sb.Trace.load("sharegpt").head(80).at_rate(14, seed=0)
+    result = sb.simulate(trace, sb.Deployment("llama-2-13b", gpu="h100", max_model_len=2048), system="orca-max")
+    said = Page(report_html(result)).alternatives[0]
+    waited = show_s((result.waits["kv_s"] + result.waits["behind_kv_s"]).mean())
+    assert f", KV memory full {waited}" in said
+    result.facts.stays = None
+    assert Page(report_html(result)).alternatives[0].startswith("Use of KV memory")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

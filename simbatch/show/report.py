@@ -13,10 +13,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from simbatch.limits import limits_met
+from simbatch.show.reasons import SHORT
 from simbatch.show.summary import CAUSES, LATENCIES, MEANING, timing_parts
 from simbatch.show.text import number, percent, time
 from simbatch.stats import FIGURES
 from simbatch.units import show_s
+from simbatch.waits import has_waits, waits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,6 +110,8 @@ def _figures(result: Result, found: dict[str, Any]) -> Iterator[tuple[str, Calla
     if not result.facts.rows["start_ps"].size:
         return
     kv, batch, ttft = found["kv"], found["batch"], found["latency_s"]["ttft"]
+    if has_waits(result.facts) and found["requests"]["finished"]:
+        yield "Where the time goes", lambda: plot.wait_reasons(result), _where_time_goes(result)
     uses = ("live", "reserved", "internal", "external")
     shares = ", ".join(f"{percent(kv[f'{name}_share'])} {name}" for name in uses)
     yield (
@@ -133,6 +137,23 @@ def _figures(result: Result, found: dict[str, Any]) -> Iterator[tuple[str, Calla
         f"The first {min(200, found['requests']['arrived'])} requests: "
         "when each was queued, when its prompt was computed, when it decoded.",
     )
+
+
+def _where_time_goes(result: Result) -> str:
+    """The parts of the mean latency and of that of the slowest tenth, largest first, and who was slowest."""
+    from simbatch.show.plot.reasons import parts_of_groups
+
+    groups = parts_of_groups(result)
+    said = []
+    for group, who in (("all", "a request takes"), ("slowest tenth", "the slowest tenth take")):
+        parts = groups[group]
+        whole = sum(parts.values())
+        largest = sorted((name for name in parts if parts[name] > whole / 1000), key=lambda name: -parts[name])
+        named = ", ".join(f"{SHORT[name]} {time(parts[name])}" for name in largest)
+        said.append(f"On average {who} {time(whole)}: {named}.")
+    waited = waits(result.facts)
+    slowest = result.facts.ids[int(waited.request[int(waited.latency_ps.argmax())])]
+    return " ".join([*said, f"The slowest was request {slowest}; simbatch report DIR --explain {slowest} tells it."])
 
 
 def _svg(draw: Callable[[], Axes]) -> str:
