@@ -89,7 +89,7 @@ def _show(scenario: Scenario, computed: list[Computed]) -> None:
             f"{difference(one):>8} ({allowed(one)}){band}  {one.row.what}"
         )
     for told in scenario.missing:
-        print(f"  {told.id:4} cannot be set up: missing {told.why}")
+        print(f"  {told.id:4} cannot be set up; missing: {told.why}")
 
 
 def _tell(text: str) -> None:

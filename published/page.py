@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "published-results.md"
 AGREES, DIFFERS, TRIED, UNSET, INPUT = "agrees", "**differs**", "tried afterwards", "cannot be set up", "input"
 VERDICTS = (AGREES, DIFFERS, TRIED, UNSET, INPUT)
+KINDS = (
+    "of which sizes, lengths and arithmetic",
+    "of which laws, simulated",
+    "of which others' measurements, simulated",
+)
 _HEADING = "| row | what | published | cert. | ours | difference | allowed | band | verdict |"
 _INTRO = """\
 # Published results, computed again
@@ -43,6 +48,8 @@ def shown(value: float, published: Published | None = None) -> str:
     digits = max(3, len(re.findall(r"\d", published.text.split(" to ")[0].lstrip("0."))) if published else 3)
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if abs(value) >= 1000 or (published and "." not in published.text and abs(value - round(value)) < 1e-9):
+        return f"{value:,.0f}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(decimals, 6)}f}"
 
@@ -75,7 +82,9 @@ def allowed(computed: Computed) -> str:
 def verdict_of(computed: Computed) -> str:
     """Rows that were set up to try a reason say so first."""
     found = AGREES if computed.agrees else DIFFERS
-    return f"{TRIED}: {found.strip('*')}" if computed.row.after else found
+    if computed.row.after:
+        return f"{TRIED}: {found.strip('*')}"
+    return f"{INPUT} of the step cost: {found.strip('*')}" if computed.row.circular else found
 
 
 def section(scenario: Scenario, computed: list[Computed]) -> str:
@@ -83,8 +92,9 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
     lines = [
         f"### {scenario.title}",
         "",
-        f"*{scenario.source}.* File: [`{scenario.name}`](../published/scenarios/{scenario.name}.toml).",
-        scenario.setting,
+        f"Source: {scenario.source}. File: [`{scenario.name}`](../published/scenarios/{scenario.name}.toml).",
+        "",
+        f"**Setting.** {scenario.setting}",
         "",
         f"**Step cost.** {scenario.step_cost}",
     ]
@@ -102,7 +112,7 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
         lines.append(_line(cells))
     for untold, verdict in ((scenario.inputs, INPUT), (scenario.missing, UNSET)):
         for told in untold:
-            why = f"input: {told.why}" if verdict == INPUT else f"{verdict}: missing {told.why}"
+            why = f"input: {told.why}" if verdict == INPUT else f"{verdict}; missing: {told.why}"
             lines.append(_line([told.id, told.what, told.published, told.cert, "", "", "", "", why]))
     reasons = [f"- **{row.id}**, {row.what}: {row.why}" for row in scenario.rows if row.why]
     reasons += [f"- {text}" for text in scenario.why]
@@ -112,7 +122,8 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
 
 
 def page(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
-    """The whole page."""
+    """The whole page, in the order of the reference list."""
+    scenarios = sorted(scenarios, key=lambda one: (_order(one[0].ids()[0]), one[0].name))
     parts = [_INTRO, summary(scenarios), "## Scenario by scenario\n"]
     return "\n".join([*parts, *(section(scenario, computed) for scenario, computed in scenarios)])
 
@@ -121,19 +132,55 @@ def verdicts(scenarios: list[tuple[Scenario, list[Computed]]]) -> dict[str, Coun
     """For each row of the reference list, how many of its values got which verdict."""
     found: dict[str, Counter[str]] = {}
     for scenario, computed in scenarios:
-        told = [(one.row.id, TRIED if one.row.after else verdict_of(one)) for one in computed]
+        told = [(one.row.id, _counted(one)) for one in computed]
         told += [(one.id, INPUT) for one in scenario.inputs] + [(one.id, UNSET) for one in scenario.missing]
         for id, verdict in told:
             found.setdefault(id, Counter())[verdict] += 1
     return {id: found[id] for id in sorted(found, key=_order)}
 
 
+def kinds(scenarios: list[tuple[Scenario, list[Computed]]]) -> dict[str, Counter[str]]:
+    """Verdicts on computed values by what they are: a sceptic weighs a sum and a measurement differently."""
+    found = {name: Counter[str]() for name in KINDS}
+    for scenario, computed in scenarios:
+        for one in computed:
+            names = set(re.findall(r"\b([a-z]\w*)\b", " ".join(map(str, (one.row.value, *_values(scenario))))))
+            runs = names & (scenario.tables["runs"].keys() | scenario.tables["steps"].keys())
+            law = scenario.name.startswith(("laws", "distserve"))
+            found[KINDS[0] if not runs else KINDS[1] if law else KINDS[2]][_counted(one)] += 1
+    return found
+
+
+def _values(scenario: Scenario) -> list[str]:
+    return [str(value) for value in scenario.tables["values"].values()]
+
+
+def _counted(computed: Computed) -> str:
+    """The verdict that a row counts for."""
+    if computed.row.after or computed.row.circular:
+        return TRIED if computed.row.after else INPUT
+    return verdict_of(computed)
+
+
 def summary(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
     """Verdicts counted, and each row of the reference list with its own."""
     by_id = verdicts(scenarios)
     total = sum(by_id.values(), Counter())
-    lines = ["## What they come to", "", "| | " + " | ".join(VERDICTS) + " |", f"| --- |{' --- |' * len(VERDICTS)}"]
+    lines = [
+        "## What they come to",
+        "",
+        "Rows may have several values; each has a verdict.",
+        "",
+        "| | " + " | ".join(VERDICTS) + " |",
+        f"| --- |{' --- |' * len(VERDICTS)}",
+    ]
     lines.append(f"| values | {' | '.join(str(total[name]) for name in VERDICTS)} |")
+    for name, counts in kinds(scenarios).items():
+        lines.append(
+            f"| {name} | {' | '.join(str(counts[one] or '') for one in VERDICTS)} |".replace("|  |", "| |").replace(
+                "|  |", "| |"
+            )
+        )
     lines += ["", "Each row of the reference list:", "", "| row | values | verdict |", "| --- | --- | --- |"]
     for id, counts in by_id.items():
         told = ", ".join(f"{name} {counts[name]}" if len(counts) > 1 else name for name in VERDICTS if counts[name])
@@ -142,7 +189,7 @@ def summary(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
 
 
 def _order(id: str) -> tuple[int, int]:
-    return "PLAOSH$TC".index(id[0]), int(id[1:])
+    return "PLAOSHTC$".index(id[0]), int(id[1:])
 
 
 def _line(cells: list[str]) -> str:

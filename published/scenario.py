@@ -38,6 +38,8 @@ class Row:
     """Is it worth computing under the variants too?"""
     why: str = ""
     """Where ours differs: the reason, added after the run. Tolerances are never changed then."""
+    circular: bool = False
+    """Does the value follow from the published one, as a fit does? Then agreeing counts for nothing."""
     after: bool = False
     """Was it set up when the others were known, to try a reason for a difference? It counts for nothing else."""
 
