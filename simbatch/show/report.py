@@ -37,7 +37,7 @@ def report_html(result: Result, metrics: dict[str, Any] | None = None) -> str:
         (files("simbatch.show") / "report.html.j2").read_text(encoding="utf-8")
     )
     figures = [
-        {"heading": heading, "svg": _svg(draw), "alternative": alternative}
+        {"heading": heading, "svg": _svg(draw, heading), "alternative": alternative}
         for heading, draw, alternative in _figures(result, found)
     ]
     heads, *rows = _latency(found)
@@ -153,18 +153,24 @@ def _where_time_goes(result: Result) -> str:
         said.append(f"On average {who} {time(whole)}: {named}.")
     waited = waits(result.facts)
     slowest = result.facts.ids[int(waited.request[int(waited.latency_ps.argmax())])]
-    return " ".join([*said, f"The slowest was request {slowest}; simbatch report DIR --explain {slowest} tells it."])
+    return " ".join([*said, f"The slowest was request {slowest}; simbatch report DIR --explain {slowest} says why."])
 
 
-def _svg(draw: Callable[[], Axes]) -> str:
-    """A figure as an element to inline: no prolog, no metadata, no ids that another figure has too."""
+def _svg(draw: Callable[[], Axes], heading: str) -> str:
+    """A figure as an element to inline: no prolog, no metadata, no ids that another figure has too.
+
+    A title that only repeats the *heading* above it is left out.
+    """
     import matplotlib
     import matplotlib.pyplot as plt
 
     backend = matplotlib.get_backend()
     plt.switch_backend("svg")
     try:
-        figure = draw().get_figure(root=True)
+        ax = draw()
+        if ax.get_title(loc="left") == heading:
+            ax.set_title("", loc="left")
+        figure = ax.get_figure(root=True)
         assert figure is not None
         page = io.StringIO()
         figure.savefig(page, format="svg", metadata={"Date": None})

@@ -35,4 +35,4 @@ def batch_and_queue(result: Result, ax: Axes) -> None:
     ax.set_xlabel("simulated time (s)")
     ax.set_ylabel("requests")
     ax.set_title("Batch and queue")
-    ax.legend(loc="upper left")
+    ax.legend(loc="best")

@@ -26,6 +26,8 @@ COLOURS = {
     "policy": BROWN,
     "preempted": PURPLE,
 }
+_LEAST_SEEN = 0.002
+"""Share of the longest bar below which a part is too thin for a label."""
 
 
 @styled
@@ -43,7 +45,8 @@ def wait_reasons(data: Any, ax: Axes) -> None:
     for name, colour in COLOURS.items():
         widths = np.array([parts[name] for parts in bars.values()])
         if widths.any():
-            ax.barh(place, widths, left=left, color=colour, height=0.6, label=SHORT[name])
+            seen = widths.max() > _LEAST_SEEN * max(sum(parts.values()) for parts in bars.values())
+            ax.barh(place, widths, left=left, color=colour, height=0.6, label=SHORT[name] if seen else None)
             left += widths
     ax.set_yticks(place, list(bars))
     ax.invert_yaxis()
