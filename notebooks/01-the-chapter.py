@@ -6,7 +6,8 @@
 # not said, and the run shows which. **contradicted**: the run shows something else. The verdicts are computed, from
 # comparisons that stand in the cells.
 #
-# Times on the H100 are a roofline estimate; those on the A100 follow published measurements.
+# Iteration times on the H100 are those of the profile that comes along, moved to this model; those on the A100 follow
+# published measurements.
 
 # %%
 import matplotlib.pyplot as plt

@@ -3,7 +3,8 @@
 #
 # Four ways to give out KV memory, under the same iteration-level scheduler and on the same requests. What differs is
 # the memory, and nothing else: three reserve a contiguous piece for each request when it is admitted, one hands out
-# blocks of 16 tokens as they are needed. Iteration times are a roofline estimate; who fits does not depend on them.
+# blocks of 16 tokens as they are needed. Iteration times are those of a profile of the H100, moved to this
+# model; who fits hardly depends on them.
 
 # %%
 import matplotlib.pyplot as plt

@@ -5,7 +5,7 @@
 # scheduling and by paged memory. Each step changes one thing. What does each one bring, why, and what is left of it
 # when the machine is not full?
 #
-# The price is an example and an input; iteration times are a roofline estimate.
+# The price is an example and an input; iteration times are those of a profile of the H100, moved to this model.
 
 # %%
 import matplotlib.pyplot as plt
