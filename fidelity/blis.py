@@ -169,9 +169,10 @@ def completed(run: Run, timing: Timing) -> tuple[int, int]:
 
 
 def step_at_measured_batch(run: Run, timing: Timing, low_s: float, high_s: float) -> tuple[float, float, float]:
-    """(sequences, s of a step with as many, measured s a token): what is left of an error without the feedback.
+    """(sequences, s of a step as requests meet it, measured s a token): an error without the feedback.
 
     The longer a step, the more sequences there are, and the longer the step: a replay's error has both in it.
+    A request meets as many others as there are on average, and is one more.
     """
     rows, seen = requests(run), measured_latencies(run)
     arrival = rows["arrival_us"].to_numpy() / 1e6
@@ -180,8 +181,8 @@ def step_at_measured_batch(run: Run, timing: Timing, low_s: float, high_s: float
     decoding = float((seen["e2e"] - seen["ttft"])[mine].sum()) / 1e3 / (end_s - low_s)
     prompt, new, starts = round(rows["prompt"].mean()), round(NEW_TOKENS), decoding / run.outputs
     one = Iteration()
-    one.tokens = one.sequences = round(decoding)
-    one.context_tokens = round(decoding * (prompt + run.outputs / 2))
+    one.tokens = one.sequences = round(decoding + 1)
+    one.context_tokens = round((decoding + 1) * (prompt + run.outputs / 2))
     alone_s = timing.progression(one)[0] / PS_PER_S
     one.tokens, one.sequences = one.tokens + new, one.sequences + 1
     one.prefill_tokens, one.prefill_sequences, one.prefill_context_tokens = new, 1, prompt

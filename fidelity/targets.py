@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -236,8 +236,21 @@ def reasoning() -> Outcome:
         Target(f"{name}, not in the fit: TPOT", THIS_MODEL, SOURCES["34b"], (0.08,), (other.error("tpot", "mean"),)),
     ]
     saturated, card = blis.find("70b-hf-tp4-reasoning"), find_card(CARDS["70b"])
-    replays = [one, other, *blis.replays(saturated, by(saturated, card), card.name, THIS_RUN)]
-    return Outcome(targets, [latency_section("reasoning", replays), rate_section("reasoning-rates", replays)])
+    pair = [replace(one, run=f"{one.run}, in the fit"), replace(other, run=f"{other.run}, not in the fit")]
+    replays = [*pair, *blis.replays(saturated, by(saturated, card), card.name, THIS_RUN)]
+    sections = [latency_section("reasoning", replays), rate_section("reasoning-rates", replays), windows()]
+    return Outcome(targets, sections)
+
+
+def windows() -> Section:
+    """How the measured time of a token goes with the queue, by 100 s of the saturated runs."""
+    rows = []
+    for run in (blis.find("34b-tp2-reasoning"), blis.find("70b-hf-tp4-reasoning")):
+        seen = blis.windows(run)
+        waiting, token_ms = seen.rows["waiting"], seen.duration_s / seen.count * 1e3
+        rows.append([run.name, "waiting", *(f"{value:.0f}" for value in waiting), *[""] * (12 - len(seen))])
+        rows.append(["", "ms a token", *(f"{value:.1f}" for value in token_ms), *[""] * (12 - len(seen))])
+    return Section("windows", ["run", "", *(f"{100 * at} s" for at in range(12))], rows)
 
 
 # -- from parts ----------------------------------------------------------------------------------------
