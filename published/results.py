@@ -7,11 +7,13 @@ reason can be added without an hour of simulation, and numbers that no longer be
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import simbatch
 from published.compute import Computed
 from published.scenario import Scenario
 from simbatch import UsageError
@@ -25,11 +27,28 @@ def digest(scenario: Scenario) -> str:
     return sha256(json.dumps([scenario.tables, values], sort_keys=True).encode()).hexdigest()[:16]
 
 
+def profiles(scenario: Scenario) -> dict[str, str]:
+    """The bundled timing profiles that the tables name, each with a digest of the times that it gives."""
+    folder = Path(simbatch.__file__).parent / "timing" / "profiles"
+    found = {}
+    for path in sorted(folder.glob("*.toml")):
+        if f'"{path.stem}"' in json.dumps(scenario.tables):
+            card = tomllib.loads(path.read_text(encoding="utf-8"))
+            times = [{name: one["value"] for name, one in card["coefficients"].items()}, card.get("table")]
+            found[path.stem] = sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()[:16]
+    return found
+
+
+def refitted(scenario: Scenario, path: Path = PATH) -> bool:
+    """Has a profile been fitted anew since the scenario was computed? What follows from it has moved a little then."""
+    return _read(path).get(scenario.name, {}).get("profiles", {}) != profiles(scenario)
+
+
 def keep(scenario: Scenario, computed: list[Computed], path: Path = PATH) -> None:
     """Put these in place of what was known of the scenario."""
     known = _read(path)
     rows = [{"ours": one.ours, "band": one.band} for one in computed]
-    known[scenario.name] = {"digest": digest(scenario), "rows": rows}
+    known[scenario.name] = {"digest": digest(scenario), "profiles": profiles(scenario), "rows": rows}
     lines = [f"{json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
