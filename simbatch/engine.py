@@ -256,7 +256,8 @@ class Engine:
         start = stretch.start_ps
         end = start + stretch.took_ps
         if plan.decodes:
-            self._barren = 0
+            if running.decoding:
+                self._barren = 0
             if running.paused:
                 self._resume(start, stretch.first_ps)
             running.clock += stretch.iterations
@@ -364,12 +365,14 @@ class Engine:
 
     def _sleep(self) -> simpy.Event:
         """Until somebody submits."""
-        self._idle = self.env.event()
+        self._idle = simpy.Event(self.env)
         return self._idle
 
     def _late(self, at: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
         """*event* (or a new one) happens at *at*, after everything of lower priority number."""
-        event = self.env.event() if event is None else event
+        env = self.env
+        if event is None:
+            event = simpy.Event(env)
         event._ok, event._value = True, None
-        self.env.schedule(event, priority, at - self.env.now)  # type: ignore[arg-type]
+        env.schedule(event, priority, at - env.now)  # type: ignore[arg-type]
         return event

@@ -65,24 +65,28 @@ class Sequence:
     )
 
     def __init__(self, request: Request, max_model_len: int) -> None:
-        room = max_model_len - request.prompt_tokens
-        limit = request.max_tokens
-        self.index = request.index
-        self.id = request.id
-        self.arrival_ps = request.arrival_ps
-        self.priority = request.priority
-        self.segments = request.segments
-        self.group = request.group
-        self.prompt_tokens = request.prompt_tokens
-        self.max_tokens = room if limit is None or limit > room else limit
+        index, id_, arrival_ps, prompt_tokens, output_tokens, limit, priority, segments, group = request
+        room = max_model_len - prompt_tokens
+        self.index = index
+        self.id = id_
+        self.arrival_ps = arrival_ps
+        self.priority = priority
+        self.segments = segments
+        self.group = group
+        self.prompt_tokens = prompt_tokens
+        if limit is None or limit > room:
+            limit = room
+        self.max_tokens = limit
         """Most outputs, the model's length considered: what the engine knows."""
-        self.output_tokens = min(request.output_tokens, self.max_tokens)
+        if output_tokens > limit:
+            output_tokens = limit
+        self.output_tokens = output_tokens
         """Outputs when it ends: what the engine does not know."""
         self.computed = 0
         """Tokens whose keys and values are in the cache."""
-        self.known = request.prompt_tokens
+        self.known = prompt_tokens
         """Prompt plus outputs so far: what must be computed before the next token comes."""
-        self.final_computed = request.prompt_tokens + self.output_tokens - 1
+        self.final_computed = prompt_tokens + output_tokens - 1
         """Tokens in the cache when it ends: the last token sampled is never fed back."""
         self.padding_tokens = 0
         """Filler in front of the prompt, in a batch padded to its longest one."""

@@ -203,9 +203,6 @@ class PagedMemory:
         return taken
 
     def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
-        if iterations == 1:
-            held = (self.num_blocks - self.free_blocks) * self.block_size
-            return held * first_ps, self.internal_tokens * first_ps
         more = iterations - 1
         total = iterations * first_ps + increment_ps * (iterations * more // 2)
         blocks = (self.num_blocks - self.free_blocks) * total

@@ -63,6 +63,7 @@ class Continuous(Scheduler):
         self._budget = _UNLIMITED if budget is None else budget
         seats = limits.max_num_seqs if limits.max_num_active_seqs is None else limits.max_num_active_seqs
         self._seats = _UNLIMITED if seats is None else seats
+        self._ordinary: Plan | None = None
 
     # -- the iteration ---------------------------------------------------------------------------
 
@@ -73,9 +74,9 @@ class Continuous(Scheduler):
         return None
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
+        if not waiting and not running.partial and running.decoding <= self._budget and memory.grow():
+            return self._ordinary_plan(waiting, running, memory)
         plan = Plan(waiting, running, memory)
-        if not waiting and not running.partial and running.decoding <= self._budget and plan.decode():
-            return plan  # the ordinary case: everybody decodes, and there is room
         prompts = self.computes_prompts(running)
         most = self.most_tokens(waiting, running)
         if most is None:
@@ -86,6 +87,14 @@ class Continuous(Scheduler):
                 plan.held_back = Cause.KV
             else:
                 self._let_in(plan, budget, most, prompts, now_ps)
+        return plan
+
+    def _ordinary_plan(self, waiting: Queue, running: Batch, memory: Memory) -> Plan:
+        """Everybody decodes, and there is room: one plan says it as often as it is so."""
+        plan = self._ordinary
+        if plan is None or plan.running is not running:
+            plan = self._ordinary = Plan(waiting, running, memory)
+            plan.decodes = True
         return plan
 
     def _go_on(self, plan: Plan, most: int, prompts: bool) -> int:

@@ -7,6 +7,7 @@ moves the memory, the batch and the queue at once, so what a policy reads next i
 
 from __future__ import annotations
 
+from collections.abc import Sequence as List
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,8 @@ class Plan:
         """Do the decoding sequences get their token?"""
         self.chunks: dict[Sequence, int] = {}
         """Tokens for those that get other than a decode, in the order in which they were served."""
-        self.preempted: list[Sequence] = []
-        self.dropped: list[Sequence] = []
+        self.preempted: List[Sequence] = ()
+        self.dropped: List[Sequence] = ()
         """Taken from the queue and never to be served."""
         self.held_back = Cause.NOTHING
         self.spare = 0
@@ -87,10 +88,11 @@ class Plan:
 
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
-        found = 0 if sequence.held else self.memory.cached_tokens(sequence)
+        memory = self.memory
+        found = 0 if sequence.held else memory.cached_tokens(sequence)
         if tokens > sequence.known - found:
             tokens = sequence.known - found
-        if not self.memory.take(sequence, found + tokens if hold is None else hold, spare):
+        if not memory.take(sequence, found + tokens if hold is None else hold, spare):
             return False
         sequence.computed = found
         if sequence.first_scheduled_ps < 0:
@@ -114,7 +116,7 @@ class Plan:
     def drop(self, sequence: Sequence) -> None:
         """Give up on a waiting *sequence*: it can never be scheduled. It counts as refused."""
         self.waiting.remove(sequence)
-        self.dropped.append(sequence)
+        self.dropped = [*self.dropped, sequence]
 
     def preempt(self, sequence: Sequence, put_back: bool = True) -> int:
         """Throw a running *sequence* out: its memory is given back, its outputs are kept, and it waits again.
@@ -131,7 +133,7 @@ class Plan:
         sequence.computed = 0
         sequence.preemptions += 1
         sequence.resuming = True
-        self.preempted.append(sequence)
+        self.preempted = [*self.preempted, sequence]
         if put_back:
             self.waiting.put_back(sequence)
         return given
@@ -144,7 +146,7 @@ class Plan:
         self.chunks.pop(sequence, None)
         self.running.leave(sequence)
         sequence.preemptions += 1
-        self.preempted.append(sequence)
+        self.preempted = [*self.preempted, sequence]
         return self.memory.release(sequence)
 
     def swap_in(self, sequence: Sequence, hold: int, spare: int) -> bool:

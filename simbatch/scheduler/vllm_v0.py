@@ -138,7 +138,7 @@ class VllmV0(Scheduler):
             sequence = self.aside[0]
             rest = sequence.known - sequence.computed
             if not plan.memory.fits(sequence, sequence.known, spare):
-                plan.dropped.append(self._back(sequence))
+                plan.dropped = [*plan.dropped, self._back(sequence)]
                 continue
             if self.limits.max_num_seqs is not None and len(plan.running) >= self.limits.max_num_seqs:
                 return budget

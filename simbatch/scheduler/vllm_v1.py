@@ -83,7 +83,7 @@ class VllmV1(Continuous):
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         if self.limits.prefill_schedule_interval == 1:
-            return super().plan(waiting, running, memory, now_ps)
+            return Continuous.plan(self, waiting, running, memory, now_ps)
         free = self.computes_prompts(running)
         plan = super().plan(waiting, running, memory, now_ps)
         self._since_prefill += bool(plan.chunks) or (plan.decodes and running.decoding > 0)

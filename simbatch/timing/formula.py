@@ -51,16 +51,13 @@ class FormulaTiming:
         self._head_ps: dict[int, int] = {}
 
     def progression(self, iteration: Iteration) -> tuple[int, int, int]:
-        prompts = iteration.prefill_sequences
-        first = (
-            self.tokens_ps(iteration.tokens)
-            + self.sequences_ps(iteration.sequences)
-            + self._waiting_ps * iteration.waiting
-        )
+        prompts, sequences = iteration.prefill_sequences, iteration.sequences
+        first = self.tokens_ps(iteration.tokens) + self.sequences_ps(sequences) + self._waiting_ps * iteration.waiting
         if not prompts:
-            decodes_ps, increment, holds = self.decodes(iteration.sequences, iteration.context_tokens)
-            return max(1, first + decodes_ps), increment, holds
-        decoding = iteration.sequences - prompts
+            decodes_ps, increment, holds = self.decodes(sequences, iteration.context_tokens)
+            first += decodes_ps
+            return first if first > 1 else 1, increment, holds
+        decoding = sequences - prompts
         if decoding:
             first += self.mixed_ps(iteration, decoding, iteration.context_tokens - iteration.prefill_context_tokens)
         return max(1, first + self._prompt_ps * prompts + self.prompts_ps(iteration)), 0, 1
@@ -69,10 +66,9 @@ class FormulaTiming:
 
     def tokens_ps(self, tokens: int) -> int:
         """What depends on the number of *tokens* alone: the layers without attention, exchanges, launches."""
-        known = self._tokens_ps.get(tokens)
-        if known is None:
-            known = self._tokens_ps[tokens] = round(self._tokens_s(tokens) * self._ps)
-        return known
+        if tokens not in self._tokens_ps:
+            self._tokens_ps[tokens] = round(self._tokens_s(tokens) * self._ps)
+        return self._tokens_ps[tokens]
 
     def _tokens_s(self, tokens: float) -> float:
         c, p = self.coefficients, self.peaks
