@@ -74,7 +74,7 @@ class VllmV0Groups(VllmV0):
         while self.aside and budget > 0:
             group = _samples(self.aside[0], self.aside)
             if not memory.fits_together(group, spare):
-                plan.dropped.extend([self._back(sequence) for sequence in group])
+                plan.dropped = [*plan.dropped, *(self._back(sequence) for sequence in group)]
                 continue
             seats = self.limits.max_num_seqs
             if (seats is not None and len(plan.running) + len(group) > seats) or len(group) > budget:
