@@ -222,22 +222,22 @@ judge(
 # %% [markdown]
 # ## What holds the queue back
 #
-# Two runs with a batch in single digits and a queue.
+# Two runs with a batch in single digits and a queue, and what `diagnose` says about each.
 
 # %%
-memory_binds = sb.simulate(one.at_rate(2, seed=0), system="orca-max", **then).metrics()
-seats_bind = sb.simulate(trace.at_rate(20, seed=1), here, max_num_seqs=8).metrics()
+memory_binds = sb.simulate(one.at_rate(2, seed=0), system="orca-max", **then)
+seats_bind = sb.simulate(trace.at_rate(20, seed=1), here, max_num_seqs=8)
 found = {"reservations on 12 GiB": memory_binds, "max_num_seqs 8": seats_bind}
-held = {name: max(run["bound_by"], key=run["bound_by"].get) for name, run in found.items()}
+diagnoses = {name: sb.diagnose(run, effect=False) for name, run in found.items()}
+is_memory = {name: said.findings[0].id in ("reserved-memory", "kv-bound") for name, said in diagnoses.items()}
 judge(
     "a batch in single digits while requests queue: memory is the constraint",
-    "; ".join(
-        f"{name}: {run['batch']['running_mean']:.1f} run, {run['batch']['waiting_mean']:.0f} wait, "
-        f"{run['bound_by'][held[name]]:.0%} of the time for {held[name]}"
-        for name, run in found.items()
+    " ".join(
+        f"{name}: {said.signals['running']:.1f} run, {said.signals['waiting']:.0f} wait. {said.verdict}"
+        for name, said in diagnoses.items()
     ),
-    as_said=set(held.values()) == {"kv"},
-    under_a_condition="kv" in held.values(),
+    as_said=all(is_memory.values()),
+    under_a_condition=any(is_memory.values()),
 )
 
 # %% [markdown]
