@@ -41,7 +41,8 @@ def profiles(scenario: Scenario) -> dict[str, str]:
 
 def refitted(scenario: Scenario, path: Path = PATH) -> bool:
     """Has a profile been fitted anew since the scenario was computed? What follows from it has moved a little then."""
-    return _read(path).get(scenario.name, {}).get("profiles", {}) != profiles(scenario)
+    then: dict[str, str] = _read(path).get(scenario.name, {}).get("profiles", {})
+    return then != profiles(scenario)
 
 
 def keep(scenario: Scenario, computed: list[Computed], path: Path = PATH) -> None:
