@@ -215,7 +215,7 @@ def test_latency_climbs_with_the_rate_and_the_knee_is_that_of_power() -> None:
 
 def test_goodput_is_what_keeps_the_limits() -> None:
     ax = sb.plot.goodput({"a": sized([4.0]), "b": sized([4.0], "h200")})
-    assert ax.lines[0].get_ydata().tolist() == pytest.approx([0.9, 1.8, 3.42, 2.7])
+    assert ax.lines[0].get_ydata().tolist() == pytest.approx([1, 2, 4 * 0.95, 6 * 0.5])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
     assert "all that arrive " in [text.get_text() for text in ax.texts]
 
@@ -231,7 +231,8 @@ def test_a_sweep_has_a_curve_for_the_rest_of_its_grid() -> None:
     drawn = {line.get_label(): line for line in ax.lines}["vllm"]
     assert drawn.get_xdata().tolist() == [2, 4, 8]
     assert drawn.get_ydata().tolist() == own["ttft_p99_s"].tolist()
-    assert sb.plot.goodput(frame).lines[0].get_xdata().tolist() == [2, 4, 8]
+    good = {line.get_label(): line for line in sb.plot.goodput(frame).lines}["vllm"].get_ydata()
+    assert good.tolist() == (own["rate_per_s"] * own["good_share"]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -272,5 +273,9 @@ def test_predictions_are_drawn_against_what_was_measured() -> None:
     assert dots.get_xdata().size == 180
     assert np.allclose(dots.get_ydata() / dots.get_xdata() - 1, fit.unseen_errors)
     assert "of 180 within ± 10%" in ax.texts[0].get_text()
+    together = pd.concat(frames).assign(iterations=5)
+    together["duration_s"] *= 5
+    same = sb.plot.predicted_against_measured(sb.fit(together, here, resamples=0)).lines[1]
+    assert np.allclose(same.get_xdata(), dots.get_xdata())
     with pytest.raises(sb.UsageError, match="no measured iterations to compare with"):
         sb.plot.predicted_against_measured(dataclasses.replace(fit, problem=None))

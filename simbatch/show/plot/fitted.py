@@ -20,6 +20,8 @@ _BAND = 0.10
 def predicted_against_measured(fit: Any, ax: Axes) -> None:
     """Iteration times of what `sb.fit` returned: the line is a perfect prediction, the band is ± 10 %.
 
+    Where several iterations were measured together it is their mean.
+
     Raises UsageError for fits to client-side results, which have no iterations to compare with.
     """
     problem = getattr(fit, "problem", None)
@@ -27,7 +29,8 @@ def predicted_against_measured(fit: Any, ax: Axes) -> None:
         raise UsageError(
             "there are no measured iterations to compare with. Draw a fit to logs of iterations or tables."
         )
-    measured_ms = np.asarray(problem.measured_s) * 1e3
+    # An observation may be the time of several iterations together.
+    measured_ms = np.asarray(problem.measured_s) / problem.total(np.ones(problem.count.size)) * 1e3
     errors = np.asarray(fit.unseen_errors)
     step = -(-measured_ms.size // _MOST_DOTS)
     ends = np.array([measured_ms.min() * 0.8, measured_ms.max() * 1.25])

@@ -8,7 +8,7 @@ import numpy as np
 
 from simbatch.errors import unknown
 from simbatch.metrics import e2e_ps, normalized_ps, queue_ps, tpot_ps, ttft_ps
-from simbatch.show.plot.style import CYCLE, RED, by_name, styled
+from simbatch.show.plot.style import CYCLE, RED, by_name, plain_numbers, styled
 from simbatch.units import PS_PER_S, show_s
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def latency_cdf(data: Any, ax: Axes, *, metric: str = "ttft", limit_s: float | N
         ax.axvline(limit_s, color=RED, linestyle="--", linewidth=1.2)
         ax.text(limit_s, 0.02, f" limit {show_s(limit_s)}", color=RED, transform=ax.get_xaxis_transform())
     ax.set_xscale("log")
+    plain_numbers(ax.xaxis)
     ax.set_ylim(0, 1.01)
     ax.set_xlabel(f"{name} (s)")
     ax.set_ylabel("share of requests")

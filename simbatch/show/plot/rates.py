@@ -52,11 +52,13 @@ def rate_latency(data: Any, ax: Axes, *, latency: str = "e2e_mean_s") -> None:
 def goodput(data: Any, ax: Axes) -> None:
     """Requests per second that keep all limits, against those that arrive; the dashed line is all of them.
 
-    *data* is what `sb.size` or, over ``rate_per_s`` and with limits, `sb.sweep` returned, or several by name.
+    It is the rate of arrivals times the share that keeps the limits, so that the end of a trace, when the last
+    requests run alone, does not count. *data* is what `sb.size` or, over ``rate_per_s`` and with limits, `sb.sweep`
+    returned, or several by name.
     """
     most = 0.0
-    for (label, curve), colour in _coloured(data, "good_requests_per_s"):
-        rates, good = curve["rate_per_s"], curve["good_requests_per_s"]
+    for (label, curve), colour in _coloured(data, "good_share"):
+        rates, good = curve["rate_per_s"], curve["rate_per_s"] * curve["good_share"]
         ax.plot(rates, good, "o-", color=colour, markersize=4, label=label)
         most = max(most, float(rates.max()))
         _highest(curve, ax, label and colour)
@@ -111,8 +113,7 @@ def _of_size(size: Any) -> dict[str, Any]:
     return {
         "rate_per_s": np.array([one.rate_per_s for one in probes]),
         "e2e_mean_s": np.array([one.e2e_mean_s for one in probes]),
-        # Those that arrived and kept the limits; nobody that a size simulates is refused.
-        "good_requests_per_s": np.array([one.share * one.requests_per_s for one in probes]),
+        "good_share": np.array([one.share for one in probes]),
         "highest_per_s": best.rate.mean if best.found else None,
     }
 

@@ -26,7 +26,7 @@ COLOURS = {
     "policy": BROWN,
     "preempted": PURPLE,
 }
-_LEAST_SEEN = 0.002
+_LEAST_SEEN = 0.005
 """Share of the longest bar below which a part is too thin for a label."""
 
 
