@@ -1,4 +1,4 @@
-"""The loads that speed is measured with: one model on one card, lengths drawn once, six ways to arrive.
+"""The loads that speed is measured with: one model on one card, lengths drawn once, seven ways to arrive.
 
 Lengths are log-normal (prompt: mu 4.85, sigma 1.02, cut to 4-2,048 tokens; output: mu 4.95, sigma 0.95,
 cut to 2-1,024), about 210 tokens each on average, as in the simulators that simbatch is compared with.
@@ -44,14 +44,27 @@ LOADS: dict[str, tuple[Callable[[int], sb.Trace], dict[str, Any]]] = {
     "thrashing": (lambda n: mixed(n, 60), {"kv_tokens": 52_000, "max_model_len": 4096}),
     "long outputs": (lambda n: long_outputs(max(1, n // 5)), {"max_model_len": 8192}),
     "closed loop, 64 users": (lambda n: mixed(n, None), {"concurrency": 64}),
+    "80 req/s, 8 replicas": (lambda n: mixed(n, 80), {"replicas": 8}),
 }
 
 PLAIN: dict[str, Any] = {"async_scheduling": False, "enable_prefix_caching": False}
 """vLLM without what looks ahead or back: what other simulators simulate."""
+
+
+class Asked(sb.VllmV1):
+    """The same decisions by a policy that must be asked before every iteration."""
+
+    def start(self, limits: sb.Limits) -> None:
+        super().start(limits)
+        self.asks_every_iteration = True
+
+
 MODES: dict[str, dict[str, Any]] = {
     "vllm": {},
     "vllm, plain": PLAIN,
     "vllm, plain, priority": {**PLAIN, "scheduling_policy": "priority"},
+    "vllm, plain, asked": {**PLAIN, "scheduler": Asked()},
     "vllm-v0": {"system": "vllm-v0"},
     "contiguous": {"system": "orca-oracle"},
+    "static": {"system": "static"},
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import loads
 import pytest
+from table import NoLog
 
 import simbatch as sb
 
@@ -42,7 +43,8 @@ def test_load(benchmark: Any, load: str, mode: str) -> None:
 @pytest.mark.parametrize("load", loads.LOADS)
 def test_stepping(benchmark: Any, load: str) -> None:
     make, options = loads.LOADS[load]
-    measured(benchmark, make(REQUESTS // 10), 1, step=True, **options, **loads.PLAIN)
+    log = {} if "replicas" in options else {"log": NoLog()}
+    measured(benchmark, make(REQUESTS // 10), 1, step=True, **log, **options, **loads.PLAIN)
 
 
 @pytest.mark.parametrize("requests", [10_000, 100_000, 1_000_000])
