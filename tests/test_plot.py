@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -279,3 +280,8 @@ def test_predictions_are_drawn_against_what_was_measured() -> None:
     assert np.allclose(same.get_xdata(), dots.get_xdata())
     with pytest.raises(sb.UsageError, match="no measured iterations to compare with"):
         sb.plot.predicted_against_measured(dataclasses.replace(fit, problem=None))
+
+
+def test_the_page_on_pictures_names_them_all() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "see-it.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page[page.index("## Pictures") :], re.MULTILINE)) == sb.plot.__all__

@@ -22,7 +22,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("capacity", "cost", "diagnose", "fit", "how-to-traces"))]
+PAGES = [
+    README,
+    *(ROOT / "docs" / f"{name}.md" for name in ("capacity", "cost", "diagnose", "fit", "how-to-traces", "see-it")),
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r"(iterations in )[\d.,]+ (?:ns|µs|ms|s)\b")
 
