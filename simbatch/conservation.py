@@ -22,6 +22,7 @@ from simbatch.facts import (
     UNFINISHED,
     Facts,
     Ints,
+    as_the_engine_saw,
     durations_ps,
     each_replica,
     next_start_ps,
@@ -123,7 +124,7 @@ def check_little(facts: Facts) -> None:
     """
     if facts.planned_ahead or not (facts.requests["status"] == FINISHED).all():
         return
-    for alone in each_replica(facts):
+    for alone in each_replica(as_the_engine_saw(facts)):
         _check_little_of_one(alone)
 
 

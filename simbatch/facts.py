@@ -72,6 +72,8 @@ class Facts:
     stays: dict[str, Ints] | None = None
     """Stays outside, `STAY_COLUMNS`, one per preemption: `request` is out from the start of the iteration that it
     was thrown out of to that of the one that it is in again. None in runs saved before they were kept."""
+    frontend_delay_ps: int = 0
+    """From a client's sending to the engine's seeing: `arrival_ps` is the former, so latencies contain it."""
     gpu_memory_share: float | None = None
     """KV memory as a share of GPU memory; None where no GPU is named."""
     price_usd_per_hour: float | None = None
@@ -84,6 +86,14 @@ class Facts:
     different replicas overlap, and `capacity_tokens` and `peak_held_tokens` are those of one of them."""
     decisions: list[dict[str, Any]] | None = None
     """One entry per iteration with the fields of the golden logs; only of runs taken step by step."""
+
+
+def as_the_engine_saw(facts: Facts) -> Facts:
+    """The same with the times at which the engine saw its requests as their arrivals."""
+    if not facts.frontend_delay_ps:
+        return facts
+    seen = {"arrival_ps": facts.requests["arrival_ps"] + facts.frontend_delay_ps}
+    return replace(facts, requests={**facts.requests, **seen}, frontend_delay_ps=0)
 
 
 def each_replica(facts: Facts) -> Iterator[Facts]:

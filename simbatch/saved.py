@@ -69,7 +69,9 @@ def save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
 
 
 def _save(facts: Facts, folder: Path, metrics: dict[str, Any]) -> None:
-    single = {name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL, "planned_ahead", "replicas")}
+    single = {
+        name: getattr(facts, name) for name in (*_SCALARS, *_OPTIONAL, "planned_ahead", "replicas", "frontend_delay_ps")
+    }
     # First, so that a folder which was not finished is known as ours and may be written to again.
     _write_json(folder / FACTS, {"format": FORMAT, **single})
     tables = {"requests": facts.requests, "steps": facts.rows, "extra_gaps": facts.extra_gaps}
@@ -123,6 +125,7 @@ def load(folder: Path) -> Facts:
         decisions=_read_decisions(folder),
         planned_ahead=single["planned_ahead"],
         replicas=single["replicas"],
+        frontend_delay_ps=single.get("frontend_delay_ps", 0),
         **{name: single[name] for name in (*_SCALARS, *_OPTIONAL)},
     )
 

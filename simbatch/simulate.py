@@ -13,7 +13,7 @@ import simpy
 
 from simbatch.async_engine import AsyncEngine
 from simbatch.caveats import caveats
-from simbatch.checks import shown, whole
+from simbatch.checks import real, shown, whole
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
 from simbatch.engine import Engine
@@ -40,6 +40,7 @@ from simbatch.systems import DEFAULT_SYSTEM, find_system
 from simbatch.timing import Timing
 from simbatch.timing.profile import ProfileTiming
 from simbatch.trace.samples import one_row_per_sample
+from simbatch.units import to_ps
 from simbatch.version import __version__
 from simbatch.workload import ClosedLoop, replay
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from simbatch.trace import Trace
 
 ROOFLINE = "iteration times are a roofline estimate that was not compared with it"
+LONGEST_DELAY_S = 3600.0
 MOST_REPLICAS = 4096
 """Each has a memory and a record of its own."""
 
@@ -66,6 +68,7 @@ def simulate(
     replicas: int = 1,
     router: Router | str = DEFAULT_ROUTER,
     timing_scale: float = 1.0,
+    frontend_delay_s: float = 0.0,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Result:
@@ -98,6 +101,9 @@ def simulate(
     timing_scale
         Every iteration takes so many times as long: what an error of the timing comes to. Only for timings
         that can be scaled, as profiles can.
+    frontend_delay_s
+        From a client's sending a request to the engine's seeing it (server, tokenizer, transport): part of TTFT and
+        end to end, and of nothing that the engine does.
     on_progress
         Called now and then with (requests done, requests in all).
     options
@@ -106,6 +112,7 @@ def simulate(
     Raises UsageError for what cannot be set up and PolicyError for a policy that breaks its contract.
     """
     check_world(trace, deployment)
+    delay_ps = _delay_ps(frontend_delay_s)
     trace = one_row_per_sample(trace)
     bundle = find_system(system)
     parts = _name(scheduler, bundle.scheduler), _name(memory, bundle.memory)
@@ -133,7 +140,7 @@ def simulate(
     ]
     logs = [DecisionLog() if step and log is None else log for _ in range(replicas)]
     engine_class = AsyncEngine if setup.options.async_scheduling else Engine
-    loop = None if concurrency is None and trace.session is None else ClosedLoop(env, trace, concurrency)
+    loop = None if concurrency is None and trace.session is None else ClosedLoop(env, trace, concurrency, delay_ps)
     on_finish = None if loop is None else loop.ended
     engines = [
         engine_class(
@@ -177,6 +184,7 @@ def simulate(
         "options": options,
         "seed": seed,
         "concurrency": concurrency,
+        "frontend_delay_s": float(frontend_delay_s),
         "replicas": replicas,
         "router": describe_router(router) if replicas > 1 else None,
         "step": step,
@@ -188,11 +196,37 @@ def simulate(
         facts.decisions = steps[0] if replicas == 1 else one_log(steps)
     if loop is not None:
         facts.requests["arrival_ps"] = np.array(loop.arrival_ps, dtype=np.int64)
+    _delay(facts, delay_ps)
     if isinstance(clock, ProfileTiming):
         facts.warnings.extend(clock.remarks(facts.rows))
     elif timing is None and setup.deployment is not None:
         facts.warnings.append(f"no profile of {setup.deployment.card.name} is known: {ROOFLINE}")
     return Result(facts)
+
+
+def _delay_ps(frontend_delay_s: float) -> int:
+    if not 0 <= real("frontend_delay_s", frontend_delay_s, "seconds") <= LONGEST_DELAY_S:
+        raise UsageError(
+            f"frontend_delay_s is {frontend_delay_s:g}. Give seconds from 0 to {LONGEST_DELAY_S:g}, such as 0.005."
+        )
+    return to_ps(frontend_delay_s)
+
+
+def _delay(facts: Facts, delay_ps: int) -> None:
+    """Put what the engine did so much later than it was sent: a client's clock is ahead of the engine's."""
+    if not delay_ps:
+        return
+    facts.frontend_delay_ps = delay_ps
+    for columns, names in (
+        (facts.requests, ("first_scheduled_ps", "first_token_ps", "finished_ps")),
+        (facts.rows, ("start_ps",)),
+        (facts.extra_gaps, ("end_ps",)),
+        (facts.stays or {}, ("out_ps", "back_ps")),
+    ):
+        for name in names:
+            if name in columns:
+                column = columns[name]
+                columns[name] = np.where(column < 0, column, column + delay_ps)
 
 
 def check_world(trace: object, deployment: object) -> None:

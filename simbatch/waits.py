@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.facts import CAUSES, FINISHED, Facts, Ints, durations_ps, next_start_ps
+from simbatch.facts import CAUSES, FINISHED, Facts, Ints, as_the_engine_saw, durations_ps, next_start_ps
 
 REASONS = (
     "next_iteration",
@@ -56,7 +56,7 @@ class Waits:
 
 
 def waits(facts: Facts) -> Waits:
-    """Split the latency of every request that finished.
+    """Split the latency of every request that finished, from when the engine saw it: a delay before is no wait.
 
     Raises UsageError for a run saved by a version that did not record what this needs.
     """
@@ -65,6 +65,7 @@ def waits(facts: Facts) -> Waits:
             "the run was saved by a version that did not record who waited for what. "
             "Run it again with this version: config.json in its folder says what to repeat."
         )
+    facts = as_the_engine_saw(facts)
     requests = facts.requests
     size = requests["status"].size
     done = requests["status"] == FINISHED

@@ -27,7 +27,10 @@ Submit = Callable[[Request], None]
 
 
 def replay(env: simpy.Environment, requests: Iterable[Request], submit: Submit) -> Generator[simpy.Event, Any, None]:
-    """Submit *requests*, sorted by arrival, each at its time. An open loop: nobody waits for an answer."""
+    """Submit *requests*, sorted by arrival, each at its time. An open loop: nobody waits for an answer.
+
+    A delay in front of the engine moves all times alike, so that here it need not be known.
+    """
     for request in requests:
         if request.arrival_ps > env.now:
             yield env.timeout(request.arrival_ps - env.now)
@@ -40,15 +43,17 @@ class ClosedLoop:
     Without *users*, a session begins at the time of its first turn, and no turn comes before its own time.
     With *users*, as many sessions as that are in progress, recorded times do not matter, and whoever is
     done begins the next session at once. A request without a session is a session of one turn.
-    A request that is refused has ended. `ended` must be told of everything that ends.
+    A request that is refused has ended. `ended` must be told of everything that ends. A request is seen by the
+    engine *delay_ps* after its user has sent it: times here are those at which it is seen.
     """
 
-    def __init__(self, env: simpy.Environment, trace: Trace, users: int | None = None) -> None:
+    def __init__(self, env: simpy.Environment, trace: Trace, users: int | None = None, delay_ps: int = 0) -> None:
         if users is not None and whole("the concurrency", users, least=None) < 1:
             raise UsageError(f"the concurrency is {users}, but a closed loop has at least 1 user. Give a whole number.")
         self._env = env
         self._trace = trace
         self._users = users
+        self._delay_ps = delay_ps
         sample_of = None if trace.sample_of is None else trace.sample_of.tolist()
         self._first, self._following = chains(trace.session, len(trace), sample_of)
         self._sample_of = sample_of
@@ -75,6 +80,7 @@ class ClosedLoop:
         if left:
             self._open[turn] = left
             return
+        at_ps += self._delay_ps
         after = self._following[turn]
         if after >= 0:
             think_ps = 0 if self._trace.think_ps is None else int(self._trace.think_ps[after])

@@ -45,7 +45,9 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
             ask.make_deployment(asked),
             systems=None if names is None else [name.strip() for name in names.split(",") if name.strip()],
             on_progress=on_progress,
-            **ask.given(asked, ("timing", "seed", "seeds", "step", "concurrency", "replicas", "router")),
+            **ask.given(
+                asked, ("timing", "seed", "seeds", "step", "concurrency", "replicas", "router", "frontend_delay_s")
+            ),
             **ask.engine_options(asked),
         )
     comparison.config["command"] = command_line(ctx)

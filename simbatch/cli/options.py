@@ -188,13 +188,19 @@ limits_to_show = section(
 _running = (
     option(
         "--timing",
-        row="--timing NAME, --warmup TIME",
-        help="or linear:base_ms=5,..; cut, or auto",
+        row="--timing NAME, --frontend-delay T",
+        help="or linear:base_ms=5,..; before it",
     ),
-    option("--warmup", "warmup_s", type=warmup, hidden=True),
-    option("--seed", type=seed, default="0", row="--seed S, --seeds N, --step", help="of draws (0); N of them; by 1"),
+    option("--frontend-delay", "frontend_delay_s", type=duration, hidden=True),
+    option(
+        "--seed",
+        type=seed,
+        default="0",
+        row="--seed S, --seeds N, --warmup TIME",
+        help="of draws (0); N of them; cut, or auto",
+    ),
     option("--seeds", type=count, hidden=True),
-    option("--step", is_flag=True, hidden=True),
+    option("--warmup", "warmup_s", type=warmup, hidden=True),
     option("--replicas", type=count, row="--replicas N, --router NAME", help="round-robin, least-loaded, prefix, .."),
     option("--router", hidden=True),
     option(
@@ -215,15 +221,16 @@ _output = (
     option("--json", "as_json", is_flag=True, repeats=False, row="--json, -q, --quiet", help="one object; no warnings"),
     option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
-running = section("Run", *_running, *_hidden_output)
+running = section("Run", option("--step", is_flag=True, help="iterations one by one"), *_running, *_hidden_output)
 running_one = section(
     "Run",
     option(
         "--uncertainty/--no-uncertainty",
         default=None,
-        row="--[no-]uncertainty",
-        help="ranges by the error of the timing",
+        row="--[no-]uncertainty, --step",
+        help="by the timing's error; one by one",
     ),
+    option("--step", is_flag=True, hidden=True),
     *_running,
     *_hidden_output,
 )

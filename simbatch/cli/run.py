@@ -23,6 +23,7 @@ _OF_SIMULATE = (
     "concurrency",
     "replicas",
     "router",
+    "frontend_delay_s",
 )
 
 

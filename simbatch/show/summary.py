@@ -175,6 +175,9 @@ def timing_parts(config: dict[str, Any]) -> list[str]:
 def _provenance(metrics: dict[str, Any]) -> Iterator[str]:
     config, simulation = metrics["config"], metrics["simulation"]
     yield from origin(config)
+    if config.get("frontend_delay_s"):
+        delay = show_s(config["frontend_delay_s"])
+        yield line("front end", f"{delay} before the engine sees a request, part of TTFT and end to end")
     version, seed = config.get("simbatch"), config.get("seed")
     simulated = [] if simulation["makespan_s"] is None else [f"{show_s(simulation['makespan_s'])} simulated"]
     yield line(
