@@ -7,7 +7,7 @@ rules leave out (the knife's edge, the cold first minute) are named where they a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -17,6 +17,7 @@ from fidelity import aggregates, blis, cards, fixed_batch, kernels, kv_sweep, pu
 from fidelity.data import Section, signed
 from fidelity.replay import LATENCIES, STATS, Replay, latency_section, rate_section
 from simbatch.answers.fit import Fit, Iterations, fit
+from simbatch.timing import Timing
 from simbatch.timing.bundled import find_card
 from simbatch.timing.card import ProfileCard
 from simbatch.timing.coefficients import Coefficients
@@ -202,24 +203,35 @@ def requests() -> Outcome:
             errors = [edge.error(of, stat) for of in ("tpot", "e2e") for stat in STATS[:3]]
             quantity = f"{name}, general at 20/s (122 of 128 seats): TPOT and E2E, mean, p50, p90: worst"
             targets.append(Target(quantity, THIS_RUN + " (steps)", source, (0.02,), (worst(errors),)))
-    sections = [latency_section("requests", replays), rate_section("requests-rates", replays), feedback()]
+    sections = [latency_section("requests", replays), rate_section("requests-rates", replays)]
+    sections.append(feedback("feedback", own_timing, tpot_errors(replays)))
     return Outcome(targets, sections)
 
 
-def feedback() -> Section:
-    """By load: error of a step with the measured batch, and what becomes of it in a replay."""
+def feedback(name: str, timing_of: Callable[[blis.Run], Timing], errors: Mapping[str, float]) -> Section:
+    """By load: error of a step with the measured batch, and what becomes of it in a replay (*errors*, by run)."""
     rows = []
-    for model in CARDS:
-        errors = {replay.run: replay.error("tpot", "mean") for replay in own(model)}
-        for run in (blis.find(part) for part in SAW if part.startswith(model)):
-            timing = by(run, find_card(CARDS[model]))
-            names = [name for name in errors if name.startswith(run.name)]
-            for name, low, high in zip(names, run.stages, (*run.stages[1:], np.inf), strict=True):
-                sequences, step_s, token_s = blis.step_at_measured_batch(run, timing, low, high)
-                cells = [f"{sequences:.1f}", f"{step_s * 1e3:.2f}", f"{token_s * 1e3:.2f}"]
-                rows.append([name, *cells, signed(step_s / token_s - 1), signed(errors[name])])
-    heads = ["load", "sequences", "step by the card, ms", "a token as measured, ms", "error %", "error of the replay %"]
-    return Section("feedback", heads, rows)
+    for run in map(blis.find, SAW):
+        loads = [load for load in errors if load.startswith(run.name)]
+        for load, low, high in zip(loads, run.stages, (*run.stages[1:], np.inf), strict=True):
+            sequences, step_s, token_s = blis.step_at_measured_batch(run, timing_of(run), low, high)
+            cells = [f"{sequences:.1f}", f"{step_s * 1e3:.2f}", f"{token_s * 1e3:.2f}"]
+            rows.append([load, *cells, signed(step_s / token_s - 1), signed(errors[load])])
+    heads = ["load", "sequences", "step, ms", "a token as measured, ms", "error %", "error of the replay %"]
+    return Section(name, heads, rows)
+
+
+def tpot_errors(replays: Iterable[Replay]) -> dict[str, float]:
+    return {replay.run: replay.error("tpot", "mean") for replay in replays}
+
+
+def own_timing(run: blis.Run) -> ProfileTiming:
+    """By the bundled card of the model."""
+    return by(run, find_card(CARDS[next(model for model in CARDS if f"{model}-" in run.id)]))
+
+
+def kernel_timing(run: blis.Run) -> PartsTiming:
+    return kernels.timing(blis.deployment(run))
 
 
 def reasoning() -> Outcome:
@@ -261,13 +273,14 @@ def from_kernels() -> Outcome:
     targets, replays = [], []
     for model, limit in (("7b", 0.04), ("34b", 0.05), ("70b", 0.10)):
         runs = [blis.find(part) for part in SAW if part.startswith(model)]
-        timed = [(run, kernels.timing(blis.deployment(run))) for run in runs]
+        timed = [(run, kernel_timing(run)) for run in runs]
         mine = [replay for run, timing in timed for replay in blis.replays(run, timing, "kernel tables", NOTHING)]
         error = worst(replay.error("tpot", "mean") for replay in mine)
         name = f"from kernels, {model.upper()}: mean TPOT: worst load"
         targets.append(Target(name, NOTHING, "kernel tables of a vendor", (limit,), (error,)))
         replays += mine
-    return Outcome(targets, [latency_section("kernels", replays)])
+    alike = feedback("kernels-feedback", kernel_timing, tpot_errors(replays))
+    return Outcome(targets, [latency_section("kernels", replays), alike])
 
 
 def published_line() -> Outcome:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from fidelity import data, document  # noqa: E402
-from fidelity.__main__ import main  # noqa: E402
-from fidelity.replay import both, figures, row_of  # noqa: E402
-from fidelity.targets import HEADS, SETS, Target  # noqa: E402
+from fidelity import data, document
+from fidelity.__main__ import main
+from fidelity.replay import both, figures, row_of
+from fidelity.targets import HEADS, SETS, Target
 
 QUICK = ("steps", "published", "rtx")
 """Half a minute together; the others take some more each."""
