@@ -34,32 +34,37 @@ class AsyncEngine(Engine):
         """Batches whose outputs are still to come, if they matter: (end, who gets its last token)."""
 
     def _serve(self) -> Generator[simpy.Event, Any, None]:
+        scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
         while True:
-            if not self._busy() and not self._unprocessed:
+            if not running.members and not self._unprocessed and not self._busy():
                 yield self._sleep()
-                self.now_ps = int(self.env.now)
-            plan = self._settle(self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps))
+                self.now_ps = int(env.now)
+            plan: Plan | None = scheduler.plan(waiting, running, memory, self.now_ps)
+            if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
+                plan = self._settle(plan)
             if plan is None:
                 if self._busy_until > self.now_ps:
                     yield self._late(self._busy_until, self._apply_priority)
                 else:
                     yield self._sleep()
-                self.now_ps = int(self.env.now)
+                self.now_ps = int(env.now)
             else:
                 stretch = self._begin(plan, self._next_start_ps())
+                boundary = stretch.start_ps
                 if not self._unprocessed:
                     self._run_ahead(plan, stretch)
-                boundary = self._boundary_of(stretch)
-                if self.step or self.env.peek() <= boundary or (self.feedback and self._unprocessed):
+                    boundary = self._boundary_of(stretch)
+                if self.step or env.peek() <= boundary or (self.feedback and self._unprocessed):
                     yield self._wait(boundary)
                     self._boundary = None
-                self.now_ps = self._boundary_of(stretch)
+                    boundary = self._boundary_of(stretch)
+                self.now_ps = boundary
                 self._busy_until = stretch.start_ps + stretch.took_ps
                 ended = self._apply(plan, stretch)
                 for sequence in ended:
                     if sequence.output_tokens == sequence.max_tokens:
-                        self.running.drain(sequence)
-                        self.memory.part(sequence)
+                        running.drain(sequence)
+                        memory.part(sequence)
                 if ended or self.log is not None:
                     self._unprocessed.append((self._busy_until, ended))
             if self._unprocessed:
