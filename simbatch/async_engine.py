@@ -39,9 +39,10 @@ class AsyncEngine(Engine):
             if not running.members and not self._unprocessed and not self._busy():
                 yield self._sleep()
                 self.now_ps = int(env.now)
-            plan: Plan | None = scheduler.plan(waiting, running, memory, self.now_ps)
-            if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
-                plan = self._settle(plan)
+            asked = scheduler.plan(waiting, running, memory, self.now_ps)
+            plan: Plan | None = asked
+            if asked.preempted or asked.dropped or not (asked.chunks or (asked.decodes and running.decoding)):
+                plan = self._settle(asked)
             if plan is None:
                 if self._busy_until > self.now_ps:
                     yield self._late(self._busy_until, self._apply_priority)
