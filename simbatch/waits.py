@@ -1,9 +1,8 @@
 """Why each request took as long as it did: its latency split by reason, in whole picoseconds.
 
-A request waits for the iteration in flight to end; then in the queue, as its head, held back for a reason, or
-behind others; it runs; and it is outside while it is preempted. The invariant: the parts of a request add up to
-its latency exactly. What is not said by rows and stays is said by nobody: a wait for which the policy named no
-reason is its own part.
+A request waits in front of the engine, and for the iteration in flight to end; then in the queue, as its head, held
+back for a reason, or behind others; it runs; and it is outside while it is preempted. The invariant: the parts of a
+request add up to its latency exactly. A wait for which the policy named no reason is a part of its own.
 When a plan was made ahead (asynchronous scheduling) is told by nobody; that it knew of an arrival is told by how
 many wait in its row.
 """
@@ -16,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.facts import CAUSES, FINISHED, Facts, Ints, as_the_engine_saw, durations_ps, next_start_ps
+from simbatch.facts import CAUSES, FINISHED, REFUSED, Facts, Ints, as_the_engine_saw, durations_ps, next_start_ps
 
 REASONS = (
+    "frontend",
     "next_iteration",
     "kv",
     "max_num_seqs",
@@ -56,7 +56,7 @@ class Waits:
 
 
 def waits(facts: Facts) -> Waits:
-    """Split the latency of every request that finished, from when the engine saw it: a delay before is no wait.
+    """Split the latency of every request that finished; a delay in front of the engine is a part of its own.
 
     Raises UsageError for a run saved by a version that did not record what this needs.
     """
@@ -65,7 +65,7 @@ def waits(facts: Facts) -> Waits:
             "the run was saved by a version that did not record who waited for what. "
             "Run it again with this version: config.json in its folder says what to repeat."
         )
-    facts = as_the_engine_saw(facts)
+    delay, facts = facts.frontend_delay_ps, as_the_engine_saw(facts)
     requests = facts.requests
     size = requests["status"].size
     done = requests["status"] == FINISHED
@@ -90,6 +90,7 @@ def waits(facts: Facts) -> Waits:
     np.add.at(early, before["request"], before["back_ps"] - before["out_ps"])
     known, behind = queued[who][:, 1:].sum(axis=1), (queued - at_head)[who]
     parts = {
+        "frontend": np.full(who.size, delay),
         "next_iteration": seen[who] - arrived,
         **{name: at_head[who, code] for code, name in enumerate(CAUSES) if code},
         "policy": first - seen[who] - early[who] - known,
@@ -99,7 +100,7 @@ def waits(facts: Facts) -> Waits:
     }
     return Waits(
         request=who,
-        latency_ps=finished - arrived,
+        latency_ps=finished - arrived + delay,
         ps={name: parts[name] for name in REASONS},
         behind_ps={name: behind[:, code] for code, name in enumerate(CAUSES) if code},
         seen_ps=seen[who],
@@ -141,15 +142,19 @@ def _seen_ps(facts: Facts, rows: dict[str, Any], who: Ints) -> Ints:
     """When the first plan that knew of each of *who* took effect."""
     arrived, first = facts.requests["arrival_ps"][who], facts.requests["first_scheduled_ps"][who]
     seen = next_start_ps(rows, arrived)
-    if facts.planned_ahead:
-        seen = np.where(_known_at(facts, rows, who, seen), seen, _or_never(next_start_ps(rows, seen + 1)))
+    in_doubt = np.full(who.size, facts.planned_ahead)
+    if (facts.requests["status"] == REFUSED).any():  # whoever a refusal makes come is there just after the plan
+        in_doubt |= seen == arrived
+    if in_doubt.any():
+        unknown = in_doubt & ~_known_at(facts, rows, who, seen)
+        seen = np.where(unknown, _or_never(next_start_ps(rows, seen + 1)), seen)
     return np.minimum(seen, first)
 
 
 def _known_at(facts: Facts, rows: dict[str, Any], who: Ints, start: Ints) -> Ints:
     """Did the plan for the iteration at *start*, the first after the arrival of each of *who*, know of it?
 
-    It was made before, nobody wrote down when; but rows count who waits, and who arrived first was known first.
+    Nobody wrote down when it was made; but rows count who waits, and who arrived first was known first.
     """
     starts = rows["start_ps"]
     arrived, first = facts.requests["arrival_ps"][who], facts.requests["first_scheduled_ps"][who]

@@ -45,7 +45,11 @@ def test_it_is_added_to_every_latency_to_the_picosecond(system: str, step: bool)
     assert after["tpot"] == before["tpot"]
     assert after["itl"] == before["itl"]
     split, own = waits(late.facts), waits(plain.facts)
-    assert all((split.ps[name] == own.ps[name]).all() for name in own.ps)
+    assert (split.ps["frontend"] == DELAY_PS).all()
+    assert (split.latency_ps == own.latency_ps + DELAY_PS).all()
+    assert all((split.ps[name] == own.ps[name]).all() for name in own.ps if name != "frontend")
+    assert all((split.ps[name] >= 0).all() for name in split.ps)
+    assert sum(split.ps.values()).tolist() == split.latency_ps.tolist()
 
 
 def test_users_wait_for_it_in_every_turn() -> None:

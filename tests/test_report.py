@@ -166,8 +166,14 @@ def test_the_timeline_follows_the_format_and_the_facts(simbatch: Callable[..., R
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"system": "vllm-v0"}, {"system": "sarathi", "preemption_mode": "swap"}, {"replicas": 2}],
-    ids=["vllm", "v0", "swapped", "replicas"],
+    [
+        {},
+        {"system": "vllm-v0"},
+        {"system": "sarathi", "preemption_mode": "swap"},
+        {"replicas": 2},
+        {"frontend_delay_s": 0.01},
+    ],
+    ids=["vllm", "v0", "swapped", "replicas", "delayed"],
 )
 def test_the_slices_of_a_request_fill_its_time_without_a_gap(options: dict[str, Any]) -> None:
     """What it waited for, its prompt, its decodes and its stays outside, one after the other."""

@@ -289,3 +289,32 @@ def test_only_finished_requests_have_waits() -> None:
 def test_an_old_run_says_what_to_do() -> None:
     with pytest.raises(sb.UsageError, match=r"did not record who waited for what\. Run it again"):
         waits(facts_from({"status": [0]}, {"start_ps": [0], "first_ps": [5]}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=REQUESTS,
+    samples=st.integers(1, 3),
+    system=st.sampled_from(["vllm-v0", "vllm"]),
+    tokens=st.sampled_from([48, 64, 200]),
+    concurrency=st.sampled_from([None, 1, 2, 3]),
+)
+def test_parallel_samples_and_closed_loops(
+    requests: list[tuple[Any, ...]], samples: int, system: str, tokens: int, concurrency: int | None
+) -> None:
+    """Where an arrival is caused by a finish, and where several are one request."""
+    trace = trace_of(requests)
+    if samples > 1:
+        trace = trace.with_samples(samples)
+    found = both_ways(
+        trace,
+        dict,
+        system=system,
+        timing=TIMING,
+        kv_tokens=tokens,
+        block_size=4,
+        max_model_len=MAX_MODEL_LEN,
+        concurrency=concurrency,
+    )
+    if found is not None:
+        assert table(found[0]) == found[1]

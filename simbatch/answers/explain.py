@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simbatch.errors import UsageError, unknown
-from simbatch.facts import FINISHED, STATUSES, Facts
+from simbatch.facts import FINISHED, STATUSES, Facts, as_the_engine_saw
 from simbatch.metrics import e2e_ps
 from simbatch.result import Result
 from simbatch.units import PS_PER_S
@@ -84,7 +84,7 @@ def _at_arrival(facts: Facts, place: int) -> dict[str, Any]:
     if facts.replicas > 1:
         here = rows["replica"] == facts.requests["replica"][place]
         rows = {name: column[here] for name, column in rows.items()}
-    arrived = facts.requests["arrival_ps"][place]
+    arrived = as_the_engine_saw(facts).requests["arrival_ps"][place]
     row = int(np.searchsorted(rows["start_ps"], arrived, side="right")) - 1
     if row < 0 or rows["start_ps"][row] == arrived:  # what it came in was planned with it
         row -= 1

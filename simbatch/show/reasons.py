@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SHORT = {
+    "frontend": "in front of the engine",
     "next_iteration": "next iteration",
     "kv": "KV memory full",
     "max_num_seqs": "max_num_seqs",
@@ -14,6 +15,7 @@ SHORT = {
 }
 """Labels of figures and tables."""
 LONG = {
+    "frontend": "in front of the engine (frontend_delay_s)",
     "next_iteration": "until the iteration in flight ended",
     "kv": "first in the queue, with too little KV memory free",
     "max_num_seqs": "first in the queue, with all max_num_seqs seats taken",
@@ -24,6 +26,7 @@ LONG = {
     "running": "running",
 }
 ADVICE = {
+    "frontend": "A shorter way to the engine would have let it in sooner: server, tokenizer, transport.",
     "next_iteration": "Shorter iterations would have let it in sooner: a smaller batch or token budget, a faster GPU.",
     "kv": "More KV memory would have let it in sooner: a larger GPU or more of them, a smaller KV type, or memory "
     "that reserves less.",

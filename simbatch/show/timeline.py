@@ -145,8 +145,10 @@ def _queued(facts: Facts) -> dict[int, list[Slice]]:
     for row, i in enumerate(found.request.tolist()):
         at_head = first[row] if head_since[row] < 0 else head_since[row]
         behind, held = _shares(found, found.behind_ps, row), _shares(found, found.ps, row)
+        in_engine = arrived[row] + facts.frontend_delay_ps
         slices[i] = [
-            ("waits for the next iteration", arrived[row], seen[row], {}),
+            (SHORT["frontend"], arrived[row], in_engine, {}),
+            ("waits for the next iteration", in_engine, seen[row], {}),
             (f"queued behind others{_most(behind)}", seen[row], at_head, behind),
             (f"first in the queue{_most(held)}", at_head, first[row], held),
         ]

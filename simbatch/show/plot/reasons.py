@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simbatch.errors import UsageError
-from simbatch.show.plot.style import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, by_name, styled
+from simbatch.show.plot.style import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SKY, by_name, styled
 from simbatch.show.reasons import SHORT
 from simbatch.units import PS_PER_S
 from simbatch.waits import waits
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "running": BLUE,
+    "frontend": SKY,
     "next_iteration": GREY,
     "kv": RED,
     "max_num_seqs": ORANGE,
