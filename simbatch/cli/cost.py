@@ -25,7 +25,7 @@ from simbatch.cli.verb import Verb, command_line, option, section
 @options.limits_to_show
 @section(
     "Run",
-    option("--timing", metavar="NAME", help="profile, roofline, linear:.. (best profile)"),
+    option("--timing", metavar="NAME", help="or roofline, linear:.. (best profile)"),
     option("--seed", type=seed, default="0", metavar="S", help="of draws (0)"),
 )
 @options.output

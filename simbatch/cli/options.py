@@ -266,7 +266,7 @@ fitted = section(
 )
 sizing_run = section(
     "Run",
-    option("--timing", metavar="NAME", help="profile, roofline, linear:.. (best profile)"),
+    option("--timing", metavar="NAME", help="or roofline, linear:.. (best profile)"),
     option("--seed", type=seed, default="0", row="--seed S, --jobs N", help="the first (0); processes (1)"),
     option("--jobs", "n_jobs", type=count, hidden=True),
     *_output,
