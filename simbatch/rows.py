@@ -65,9 +65,8 @@ class Rows:
         """Integrals of the first row gathered, if it was put together before."""
         self.peak_held_tokens = 0
         self.iterations = 0
-        self._columns: dict[str, list[Any]] = {
-            name: [] for name in (*_KEPT, *_DERIVED, *(f"{share}_mean" for share in KV_SHARES))
-        }
+        self._columns: dict[str, array[Any]] = {name: array("q") for name in (*_KEPT, *_DERIVED)}
+        self._columns |= {f"{share}_mean": array("d") for share in KV_SHARES}
 
     def put_away(self, last: bool = False) -> None:
         """Join what was gathered and keep it by column. The last row may go on, and is gathered anew unless *last*."""
@@ -117,7 +116,7 @@ class Rows:
         rows["free"] = self.capacity_tokens - rows["external"] - rows["held"]
         self.iterations += int(rows["iterations"].sum())
         for name in (*_KEPT, *_DERIVED):
-            self._columns[name].append(rows[name].copy())
+            self._columns[name].frombytes(rows[name].tobytes())
         means = {name: rows[name].astype(np.float64) for name in KV_SHARES}
         long = np.flatnonzero(rows["iterations"] > 1)
         if long.size:
@@ -129,18 +128,12 @@ class Rows:
             means["internal"][long] = _over(internal, took)
             means["free"][long] = _over(available - held, took)
         for name in KV_SHARES:
-            self._columns[f"{name}_mean"].append(means[name])
+            self._columns[f"{name}_mean"].frombytes(means[name].tobytes())
 
     def columns(self) -> Columns:
-        """All rows; nothing may be gathered after this."""
+        """All rows, where they lie: nothing may be gathered after this."""
         self.put_away(last=True)
-        columns: Columns = {}
-        # One after the other, so that no more than one is there twice.
-        for name, pieces in self._columns.items():
-            kind = np.float64 if name.endswith("_mean") else np.int64
-            columns[name] = np.concatenate(pieces) if pieces else np.empty(0, kind)
-            pieces[:] = [columns[name]]
-        return columns
+        return {name: np.frombuffer(column, dtype=column.typecode) for name, column in self._columns.items()}
 
 
 def _continues(rows: Columns, took: Ints) -> NDArray[np.bool_]:
