@@ -1,4 +1,7 @@
-"""docs/published-results.md: what all rows come to, then a section for each scenario. Pure text, nothing is run."""
+"""docs/published-results.md: what all rows come to, then a section for each scenario. Pure text, nothing is run.
+
+The prose in front of it is in `page-head.md`.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,8 @@ KINDS = (
     "of which others' measurements, simulated",
 )
 _HEADING = "| row | what | published | cert. | ours | difference | allowed | band | verdict |"
-_INTRO = """\
-# Published results, computed again
-
-What others measured, set up from their configurations and simulated here: nothing is fitted to a row, and every
-assumption is in a file of [`published/scenarios`](../published/scenarios) that can be read in a minute. This page is
-written by `python -m published --write`; the quick scenarios are computed again and compared with it by the tests
-(`pytest -m published`).
-
-**How to read a row.** *Published* is the number as printed. *Cert.* is how sure it is: R read in the source, F off a
-plotted curve, D derived from those by arithmetic, S somebody else's summary, M from memory. *Allowed* is the tolerance,
-which was committed with the scenario before it was first run and has not been changed since; where a similar run was
-known already, the scenario says so. *Band* is how far ours moves when what the source does not publish is varied: above
-all the step cost. *Input* means that there is nothing to compute: the row is a setting or a limit, used where it
-says. A row that *differs* has its reason under the table, as far as one was found. *Tried afterwards* marks rows that
-were set up to test such a reason when the others were known: they support it, and count for nothing else.
-
-An agreement within a wide band says little, and one that rests on numbers of the same source says less: the step-cost
-line of the PagedAttention paper is a fit to the paper's own curve, so rows that use it compare rules and memory, not
-speed.
-"""
+_HEAD = Path(__file__).parent / "page-head.md"
+"""What stands in front of the numbers: how to read them, and what they say."""
 
 
 def shown(value: float, published: Published | None = None) -> str:
@@ -124,7 +109,7 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
 def page(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
     """The whole page, in the order of the reference list."""
     scenarios = sorted(scenarios, key=lambda one: (_order(one[0].ids()[0]), one[0].name))
-    parts = [_INTRO, summary(scenarios), "## Scenario by scenario\n"]
+    parts = [_HEAD.read_text(encoding="utf-8"), summary(scenarios), "## Scenario by scenario\n"]
     return "\n".join([*parts, *(section(scenario, computed) for scenario, computed in scenarios)])
 
 
@@ -181,10 +166,20 @@ def summary(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
                 "|  |", "| |"
             )
         )
-    lines += ["", "Each row of the reference list:", "", "| row | values | verdict |", "| --- | --- | --- |"]
+    where: dict[str, list[str]] = {}
+    for scenario, _ in scenarios:
+        for id in dict.fromkeys(scenario.ids()):
+            where.setdefault(id, []).append(f"`{scenario.name}`")
+    lines += [
+        "",
+        "Each row of the reference list:",
+        "",
+        "| row | values | verdict | where |",
+        "| --- | --- | --- | --- |",
+    ]
     for id, counts in by_id.items():
         told = ", ".join(f"{name} {counts[name]}" if len(counts) > 1 else name for name in VERDICTS if counts[name])
-        lines.append(f"| {id} | {sum(counts.values())} | {told} |")
+        lines.append(f"| {id} | {sum(counts.values())} | {told} | {', '.join(where[id])} |")
     return "\n".join(lines) + "\n"
 
 
