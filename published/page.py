@@ -108,7 +108,7 @@ def section(scenario: Scenario, computed: list[Computed]) -> str:
 
 def page(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
     """The whole page, in the order of the reference list."""
-    scenarios = sorted(scenarios, key=lambda one: (_order(one[0].ids()[0]), one[0].name))
+    scenarios = sorted(scenarios, key=lambda one: (_order((one[0].ids() or [""])[0]), one[0].name))
     parts = [_HEAD.read_text(encoding="utf-8"), summary(scenarios), "## Scenario by scenario\n"]
     return "\n".join([*parts, *(section(scenario, computed) for scenario, computed in scenarios)])
 
@@ -183,8 +183,10 @@ def summary(scenarios: list[tuple[Scenario, list[Computed]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _order(id: str) -> tuple[int, int]:
-    return "PLAOSHTC$".index(id[0]), int(id[1:])
+def _order(id: str) -> tuple[int, int, str]:
+    """As the reference list has them; ids of other lists come last."""
+    found = re.fullmatch(r"([PLAOSHTC$])(\d+)", id)
+    return ("PLAOSHTC$".index(found[1]), int(found[2]), id) if found else (9, 0, id)
 
 
 def _line(cells: list[str]) -> str:

@@ -40,6 +40,8 @@ def _of_rows(result: sb.Result, window_s: tuple[float, float] | None) -> dict[st
     from_s, to_s = window_s or (0.0, float(end.max()))
     inside = np.clip(np.minimum(end, to_s) - np.maximum(start, from_s), 0, None)
     busy, whole = float(inside.sum()), to_s - from_s if window_s else float(inside.sum())
+    if not busy > 0:
+        raise sb.UsageError(f"nothing runs from {from_s:g} to {to_s:g} s of {end.max():g}. Move window_s.")
     iterations = steps["iterations"].to_numpy()
     number = np.arange(int(steps["running"].max()) + 1)
     time_at = np.bincount(steps["running"], weights=inside, minlength=number.size) / whole

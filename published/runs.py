@@ -136,10 +136,15 @@ class World:
             if key not in _SEARCH:
                 raise sb.UsageError(f"run {name}: {key!r} is no part of search. Parts are {', '.join(_SEARCH)}.")
 
+        for key in _SEARCH[:3]:
+            if key not in search:
+                raise sb.UsageError(f"run {name}: search has no {key}. Give low, high and until.")
+        conditions = [search["until"]] if isinstance(search["until"], str) else search["until"]
+
         def probe(rate: float) -> tuple[bool, Mapping[str, float]]:
             at = merged(asked, {"traffic": {"rate_per_s": rate}})
             found = self._served(name, at)
-            return all(evaluate(one, lambda key, _: _one(found, name, key)) for one in search["until"]), found
+            return all(evaluate(one, lambda key, _: _one(found, name, key)) for one in conditions), found
 
         low, high = self.value(search["low"]), self.value(search["high"])
         holds, best = probe(low)
@@ -167,6 +172,10 @@ class World:
                 raise sb.UsageError(f"step {name}: {key!r} is no part of a step. Parts are {', '.join(_STEP)}.")
         decodes, prefill = asked.get("decodes", 0), asked.get("prefill_tokens", 0)
         context = asked.get("context_tokens", 2)
+        if decodes + prefill < 1 or context < 2:
+            raise sb.UsageError(
+                f"step {name} computes nothing. Give decodes at a context of 2 or more, or prefill_tokens."
+            )
         arrivals, prompts, outputs = [0] * decodes, [context - 1] * decodes, [2] * decodes
         if prefill:
             arrivals, prompts, outputs = [*arrivals, int(decodes > 0)], [*prompts, prefill], [*outputs, 1]

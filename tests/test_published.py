@@ -193,6 +193,10 @@ system = "naive"
         ("prompt_tokens =", "prompts =", "'prompts' is no part of traffic"),
         ('system = "naive"', 'system = "naiv"', "naive"),
         ('system = "naive"', 'sistem = "naive"', "sistem"),
+        ('system = "naive"', 'system = "naive"\nwindow_s = [5, 9]', "Move window_s"),
+        ("[runs.one]", "[runs.one]\nsearch = { low = 1 }", "search has no high"),
+        ("[runs.one]", "[runs.one]\nsearch = { lo = 1 }", "'lo' is no part of search"),
+        ("[runs.one]", "[steps.one]", "computes nothing"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_with_its_name(tmp_path: Path, old: str, new: str, says: str) -> None:
