@@ -383,3 +383,21 @@ def test_progress_counts_every_fit() -> None:
     )
     # One fit of all, one without each of three runs, three of resampled runs.
     assert seen == [(number, 7) for number in range(1, 8)]
+
+
+def test_steps_from_parts_are_not_trusted_as_measured_ones_are(simbatch: Simbatch, tmp_path: Path) -> None:
+    """Nothing of the host is in kernels, however well the formula meets them."""
+    simbatch("fit", *tables(tmp_path), *HERE, *QUICK, "-o", "k.toml")
+    error = read_card(tmp_path / "k.toml").error
+    assert error.step >= 0.08
+    assert error.moved >= error.step
+
+
+def test_figures_that_do_not_fit_together_are_said(simbatch: Simbatch, tmp_path: Path) -> None:
+    """A TTFT of a minute beside a TPOT of milliseconds, alone on the machine: no coefficient does that."""
+    (tmp_path / "loads.csv").write_text(
+        "prompt_tokens,output_tokens,concurrency,requests,ttft_ms,tpot_ms\n512,128,1,10,60000,6.9\n512,128,4,10,20,7.1\n"
+    )
+    done = simbatch("fit", "loads.csv", *HERE)
+    assert done.exit_code == 0
+    assert "% off. The load or the engine was not as it is simulated" in " ".join(done.stdout.split())
