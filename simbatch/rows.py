@@ -72,7 +72,7 @@ class Rows:
         """Join what was gathered and keep it by column. The last row may go on, and is gathered anew unless *last*."""
         if not self.noted:
             return
-        table = np.array(array("q", self.noted)).reshape(-1, len(STRETCH))
+        table = np.fromiter(self.noted, np.int64, len(self.noted)).reshape(-1, len(STRETCH))
         rows: Columns = {name: table[:, i] for i, name in enumerate(STRETCH)}
         self.peak_held_tokens = max(self.peak_held_tokens, int(rows["held"].max()))
         took = _took_ps(rows)
@@ -174,7 +174,7 @@ def _live_integral(rows: Columns, took: Ints) -> Any:
 
 def _ints(numbers: list[int]) -> Any:
     try:
-        return np.array(array("q", numbers))
+        return np.fromiter(numbers, np.int64, len(numbers))
     except OverflowError:
         return np.array(numbers, dtype=object)
 

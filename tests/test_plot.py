@@ -196,6 +196,7 @@ def probe(rate: float, e2e_s: float | None, share: float) -> Probe:
         e2e_mean_s=e2e_s,
         output_tokens=100.0,
         total_tokens=200.0,
+        still_filling=False,
         timing_error=0.0,
     )
 

@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = [
     README,
-    *(ROOT / "docs" / f"{name}.md" for name in ("capacity", "cost", "diagnose", "fit", "how-to-traces", "see-it")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("capacity", "cost", "diagnose", "fit", "how-to-traces", "see-it", "sizing")
+    ),
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r"(iterations in )[\d.,]+ (?:ns|µs|ms|s)\b")
@@ -103,7 +106,7 @@ def test_two_commands_set_a_machine_up_and_ci_runs_the_second() -> None:
     install, test = sh_blocks()
     assert install.endswith(".venv/bin/simbatch run sharegpt --rate 20")
     assert "constraints.txt" in test
-    assert test.endswith("-m pytest")
+    assert test.endswith("-m pytest -n auto --dist worksteal")
     assert test in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 

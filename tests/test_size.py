@@ -119,6 +119,8 @@ def test_five_seeds_of_sharegpt_give_five_per_cent_and_the_answer_is_checked() -
 
 SMALL: dict[str, Any] = {"timing": "linear:base_ms=10,token_us=100", "kv_tokens": 8_000, "max_model_len": 4096}
 
+ROOMY: dict[str, Any] = {"kv_tokens": 4_000_000}
+
 
 def small(**more: Any) -> Any:
     trace = sb.Trace.load("sharegpt")
@@ -149,6 +151,15 @@ def test_stricter_limits_give_a_lower_rate_and_none_at_all_an_answer() -> None:
 def test_a_trace_that_is_too_short_to_tell_says_so() -> None:
     found = sb.size(sb.Trace.from_lengths([10] * 20, [10] * 20), ttft_s=60.0, seeds=2, **SMALL)
     assert any("the trace is too short to tell" in warning for warning in found.warnings)
+
+
+def test_a_batch_that_still_fills_says_so() -> None:
+    """Of 600 requests of 1,000 tokens most come before any has left: a rate is held that no server keeps up with."""
+    trace = sb.Trace.from_lengths([10] * 600, [1000] * 600)
+    short, long = (sb.size(trace, tpot_s=0.05, seeds=2, requests=n, **SMALL | ROOMY) for n in (600, 6000))
+    assert any("the batch still filled" in warning for warning in short.warnings)
+    assert not any("the batch still filled" in warning for warning in long.warnings)
+    assert long.best.rate.mean < 0.7 * short.best.rate.mean
 
 
 class Known(LinearTiming):

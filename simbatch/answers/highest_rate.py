@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from simbatch.answers.replications import timing_error
 from simbatch.checks import whole
+from simbatch.facts import Facts
 from simbatch.limits import LatencyLimits, limits_met
 from simbatch.simulate import simulate
 
@@ -77,6 +80,8 @@ class Probe:
     output_tokens: float
     """Of a request, on average."""
     total_tokens: float
+    still_filling: bool
+    """Did fewer leave than came until the end? Then what is served in the long run is less than this rate."""
     timing_error: float
     """Relative error that the timing states for itself; 0 where it states none."""
     warnings: tuple[str, ...] = ()
@@ -120,9 +125,20 @@ def probe(traffic: Traffic, rate_per_s: float, seed: int, limits: LatencyLimits,
         e2e_mean_s=metrics["latency_s"]["e2e"]["mean"],
         output_tokens=served["output_tokens_per_s"] / per_s if finished else 0.0,
         total_tokens=served["total_tokens_per_s"] / per_s if finished else 0.0,
+        still_filling=_still_filling(result.facts),
         timing_error=timing_error(result),
         warnings=tuple(metrics["warnings"]),
     )
+
+
+def _still_filling(facts: Facts) -> bool:
+    """In the second half of the arrivals a tenth fewer left than came, chance (three deviations of it) apart."""
+    came_ps, left_ps = facts.requests["arrival_ps"], facts.requests["finished_ps"]
+    end = int(came_ps.max())
+    half = (int(came_ps.min()) + end) // 2
+    came = int(np.count_nonzero(came_ps > half))
+    left = int(np.count_nonzero((left_ps > half) & (left_ps <= end)))
+    return left < came - came / 10 - 3 * sqrt(2 * came)
 
 
 def saturated_per_s(traffic: Traffic, seed: int, arguments: dict[str, Any]) -> float:

@@ -169,6 +169,11 @@ class Size:
                         f"{rate:.3g} requests per second were still held, many times what is served in the long "
                         "run: the trace is too short to tell. Give more requests, or stricter limits"
                     ] = None
+                elif found.held is not None and found.held.still_filling:
+                    said[
+                        f"at {found.held.rate_per_s:.3g} requests per second fewer left than came until the end: the "
+                        "batch still filled, so less may be held in the long run. Give more requests"
+                    ] = None
         return list(said)
 
     def metrics(self) -> dict[str, Any]:
