@@ -15,10 +15,10 @@ from typing import Any
 
 import simpy
 
+from simbatch import faults
 from simbatch.batch import Batch
 from simbatch.decisions import DecisionLog
 from simbatch.describe import describe
-from simbatch.errors import PolicyError, SimbatchError
 from simbatch.memory.base import Memory
 from simbatch.progression import iterations_by, span
 from simbatch.record import Recorder, Stretch
@@ -26,7 +26,7 @@ from simbatch.request import Request, Sequence
 from simbatch.scheduler.base import Scheduler
 from simbatch.scheduler.plan import Cause, Plan
 from simbatch.timing.base import FOREVER, Timing
-from simbatch.units import MAX_PS, PS_PER_S
+from simbatch.units import MAX_PS
 
 _LATE = 1 << 40
 """Priority number of boundaries: after everything else of their instant."""
@@ -122,23 +122,12 @@ class Engine:
 
     def check_served(self) -> None:
         """Raises PolicyError when the world has ended and somebody is still here, or something is still held."""
-        policy, memory = type(self.scheduler).__name__, type(self.memory).__name__
         if self._busy():
-            raise PolicyError(
-                f"{policy} plans nothing at {self.now_ps / PS_PER_S:.6f} s while "
-                f"{self._waiting()} requests wait, {len(self.running)} run and nobody else arrives. "
-                "A policy must admit somebody when the machine is idle, and serve whoever runs."
-            )
+            raise faults.plans_nothing(self.scheduler, self._waiting(), len(self.running), self.now_ps)
         if self._in_care:
-            raise PolicyError(
-                f"{policy} has lost {self._in_care} requests: they neither wait nor run, and have not finished. "
-                "A sequence taken from the queue must be admitted, and a preempted one must wait again."
-            )
+            raise faults.lost(self.scheduler, self._in_care)
         if self.memory.held:
-            raise PolicyError(
-                f"everybody has left, and {memory} under {policy} still holds {self.memory.held_tokens} tokens. "
-                "What is taken for a sequence must be given back when it leaves."
-            )
+            raise faults.still_held(self.scheduler, self.memory, self.memory.held_tokens)
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -203,10 +192,7 @@ class Engine:
         describe(stretch, plan, len(self.scheduler.aside), self.memory)
         first, increment, holds = self.timing.progression(stretch)
         if first < 1:
-            raise PolicyError(
-                f"{type(self.timing).__name__} says that an iteration of {stretch.tokens} tokens takes {first} ps. "
-                "An iteration must take at least 1 ps."
-            )
+            raise faults.takes_no_time(self.timing, stretch.tokens, first)
         stretch.first_ps = stretch.took_ps = first
         stretch.increment_ps, stretch.holds = increment, holds if holds < FOREVER else FOREVER
         if self.log is not None:
@@ -220,7 +206,7 @@ class Engine:
         if stretch.steady:
             running = self.running
             if running.ended and len(running.ended) == running.decoding:
-                raise self._lets_nobody_leave()
+                raise faults.lets_nobody_leave(self.scheduler, len(running), self.now_ps)
             most = running.next_end - running.clock
             if most > stretch.holds:
                 most = stretch.holds
@@ -234,17 +220,7 @@ class Engine:
                 stretch.iterations = iterations
                 stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
         if stretch.start_ps + stretch.took_ps > MAX_PS:
-            raise SimbatchError(
-                f"simulated time passes {MAX_PS / PS_PER_S / 86400:.0f} days, the longest span that 64 bits of "
-                "picoseconds hold. Simulate fewer requests, a higher rate or shorter iterations."
-            )
-
-    def _lets_nobody_leave(self) -> PolicyError:
-        return PolicyError(
-            f"{type(self.scheduler).__name__} lets nobody leave at {self.now_ps / PS_PER_S:.6f} s, although "
-            f"all {len(self.running)} that run have got their last token. "
-            "Its leaves() must let them go when the last one has finished."
-        )
+            raise faults.too_long()
 
     def _apply(self, plan: Plan, stretch: Stretch) -> list[Sequence]:
         """The iterations are done: tokens come out, and prompts that are complete begin to decode.
@@ -320,13 +296,8 @@ class Engine:
         self.recorder.preempt(plan.preempted, self._next_start_ps())
         self._barren += len(plan.preempted)
         if self._barren > _MOST_BARREN * (self._waiting() + len(self.running)):
-            sequence = max((*plan.preempted, *self.waiting), key=lambda sequence: sequence.preemptions)
-            raise PolicyError(
-                f"{type(self.scheduler).__name__} livelocks at {self.now_ps / PS_PER_S:.6f} s: {self._barren} "
-                f"preemptions and not one token; {sequence.id} was preempted {sequence.preemptions} times with "
-                f"{sequence.known} tokens to hold. Whoever is preempted must get further the next time: "
-                "admit fewer at once, or give more KV memory."
-            )
+            sequences = (*plan.preempted, *self.waiting)
+            raise faults.livelock(self.scheduler, self._barren, sequences, self.now_ps)
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ LAYERS = (
     ("errors", "version", "progression"),
     ("units", "facts", "checks", "places", "versions"),
     ("request", "stats", "deployment", "rows"),
-    ("batch", "trace", "timing", "limits", "itl", "verdict", "warmup"),
+    ("batch", "faults", "trace", "timing", "limits", "itl", "verdict", "warmup"),
     ("memory", "metrics"),
     ("scheduler", "record", "conservation", "saved", "waits", "workload"),
     ("parts", "systems", "decisions", "describe", "result", "options"),

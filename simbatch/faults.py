@@ -1,0 +1,72 @@
+"""What only a run can show to be wrong with a policy, a memory or a timing: one error for each, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simbatch.errors import PolicyError, SimbatchError
+from simbatch.request import Sequence
+from simbatch.units import MAX_PS, PS_PER_S
+
+
+def plans_nothing(scheduler: object, waiting: int, running: int, now_ps: int) -> PolicyError:
+    return PolicyError(
+        f"{_name(scheduler)} plans nothing at {_seconds(now_ps)} while "
+        f"{waiting} requests wait, {running} run and nobody else arrives. "
+        "A policy must admit somebody when the machine is idle, and serve whoever runs."
+    )
+
+
+def lost(scheduler: object, requests: int) -> PolicyError:
+    return PolicyError(
+        f"{_name(scheduler)} has lost {requests} requests: they neither wait nor run, and have not finished. "
+        "A sequence taken from the queue must be admitted, and a preempted one must wait again."
+    )
+
+
+def still_held(scheduler: object, memory: object, tokens: int) -> PolicyError:
+    return PolicyError(
+        f"everybody has left, and {_name(memory)} under {_name(scheduler)} still holds {tokens} tokens. "
+        "What is taken for a sequence must be given back when it leaves."
+    )
+
+
+def lets_nobody_leave(scheduler: object, running: int, now_ps: int) -> PolicyError:
+    return PolicyError(
+        f"{_name(scheduler)} lets nobody leave at {_seconds(now_ps)}, although "
+        f"all {running} that run have got their last token. "
+        "Its leaves() must let them go when the last one has finished."
+    )
+
+
+def livelock(scheduler: object, preemptions: int, sequences: Iterable[Sequence], now_ps: int) -> PolicyError:
+    """*preemptions* in a row, of some of *sequences*, and not one token."""
+    sequence = max(sequences, key=lambda sequence: sequence.preemptions)
+    return PolicyError(
+        f"{_name(scheduler)} livelocks at {_seconds(now_ps)}: {preemptions} "
+        f"preemptions and not one token; {sequence.id} was preempted {sequence.preemptions} times with "
+        f"{sequence.known} tokens to hold. Whoever is preempted must get further the next time: "
+        "admit fewer at once, or give more KV memory."
+    )
+
+
+def takes_no_time(timing: object, tokens: int, first_ps: int) -> PolicyError:
+    return PolicyError(
+        f"{_name(timing)} says that an iteration of {tokens} tokens takes {first_ps} ps. "
+        "An iteration must take at least 1 ps."
+    )
+
+
+def too_long() -> SimbatchError:
+    return SimbatchError(
+        f"simulated time passes {MAX_PS / PS_PER_S / 86400:.0f} days, the longest span that 64 bits of "
+        "picoseconds hold. Simulate fewer requests, a higher rate or shorter iterations."
+    )
+
+
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+def _seconds(ps: int) -> str:
+    return f"{ps / PS_PER_S:.6f} s"
