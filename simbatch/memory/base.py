@@ -88,7 +88,7 @@ class Memory(Protocol):
         ...
 
     def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
-        """A stretch of *iterations* was run, the first of which `grow` has made room for.
+        """A stretch of two or more *iterations* is run, the first of which `grow` has made room for.
 
         Makes room for the others, and returns the time integrals, in token-picoseconds, of what
         is held and of the part of it that will never be filled (`internal_tokens`); iteration j
