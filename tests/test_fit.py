@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,19 @@ def test_weights_and_the_constant_are_never_split() -> None:
     assert "step_us" in told.free
     assert "layer_us" in told.pinned
     assert "link_efficiency" in told.absent
+
+
+def test_iterations_shorter_than_what_was_pinned_are_fitted_all_the_same() -> None:
+    for truth in (
+        replace(TRUTH, step_us=100, layer_us=15, weight_efficiency=0.9),
+        replace(TRUTH, step_us=100, layer_us=0, weight_efficiency=0.95),
+    ):
+        found = fit(log_of(truth), HERE, resamples=0)
+        assert found.card.values().step_us == 0
+        assert "shorter than the usual layer_us" in " ".join(found.notes)
+        assert found.card.error.median < 0.01
+    asked = fit(log_of(truth), HERE, pins={"layer_us": 33}, resamples=0)
+    assert asked.card.values().layer_us == 33  # as asked, however bad
 
 
 def test_batch_and_context_that_grow_together_are_said() -> None:

@@ -38,6 +38,8 @@ MOVED_AT_LEAST = 0.10
 """What is reckoned with for another model of the same size class where no other model was left out: 8 to 15 %
 was seen between models of 7B to 70B, their exchange between GPUs included."""
 MOVED_GPU_AT_LEAST = 0.20
+_CONSTANTS = (("step_us", "layer_us"), ("layer_us", "weight_efficiency"))
+"""What is the same in all iterations of one model on one GPU, and which of it gives way when the former comes to 0."""
 
 
 def fit(
@@ -208,10 +210,25 @@ def _solved(cells: Problem, pins: dict[str, float], usual: dict[str, float]) -> 
         ends = [
             key for key in told.free if getattr(at, key) >= BOUNDS[key][1] * 0.999 or _is_low_end(key, getattr(at, key))
         ]
-        if not ends:
+        if ends:
+            reasons = {key: f"{getattr(told.start, key):g}: the fit runs to its bound" for key in ends}
+            free = tuple(key for key in told.free if key not in ends)
+            told = replace(told, free=free, pinned={**told.pinned, **reasons})
+            continue
+        if (exchanged := _instead(told, at, pins)) is None:
             return told, solution
-        pinned = {**told.pinned, **{key: f"{getattr(told.start, key):g}: the fit runs to its bound" for key in ends}}
-        told = replace(told, free=tuple(key for key in told.free if key not in ends), pinned=pinned)
+        told = exchanged
+
+
+def _instead(told: Told, at: Coefficients, pins: dict[str, float]) -> Told | None:
+    """Iterations shorter than what was pinned makes them: the constant is 0, and what was pinned is fitted."""
+    for zero, pinned in _CONSTANTS:
+        if zero in told.free and not getattr(at, zero) and pinned in told.pinned and pinned not in pins:
+            reasons = {key: why for key, why in told.pinned.items() if key != pinned}
+            reasons[zero] = f"0: iterations are shorter than the usual {pinned} makes them, which is fitted instead"
+            free = tuple(pinned if key == zero else key for key in told.free)
+            return replace(told, free=free, start=replace(told.start, **{zero: 0.0}), pinned=reasons)
+    return None
 
 
 def _is_low_end(key: str, value: float) -> bool:
