@@ -24,7 +24,7 @@ def describe(stretch: Stretch, plan: Plan, aside: int, memory: Memory) -> None:
         stretch.steady = False
         _add_chunks(plan.chunks, stretch)
     else:
-        stretch.steady = plan.decodes and not plan.preempted
+        stretch.steady = plan.decodes and not plan.preempted and not plan.dropped
     stretch.cause = plan.held_back
     if waiting:
         head = waiting.head()

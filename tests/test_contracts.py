@@ -23,6 +23,26 @@ class AdmitsNobody(sb.Continuous):
         return False
 
 
+class ThrowsOut(sb.Continuous):
+    """Builds on the plan of `Continuous`, which decodes, and throws somebody out."""
+
+    def plan(self, waiting: Queue, running: sb.Batch, memory: sb.Memory, now_ps: int) -> sb.Plan:
+        plan = super().plan(waiting, running, memory, now_ps)
+        if len(running) > 3 and not plan.chunks:
+            plan.preempt(running.newest())
+        return plan
+
+
+class GivesUp(sb.Continuous):
+    """Drops whoever is not admitted, one an iteration."""
+
+    def plan(self, waiting: Queue, running: sb.Batch, memory: sb.Memory, now_ps: int) -> sb.Plan:
+        plan = super().plan(waiting, running, memory, now_ps)
+        if waiting and not plan.preempted:
+            plan.drop(waiting.head())
+        return plan
+
+
 class DriftsWithTheClock(sb.Continuous):
     """Admits in odd milliseconds only, and does not say that it must be asked every iteration."""
 
@@ -75,6 +95,8 @@ class GenerousMemory(sb.PagedMemory):
         sb.Continuous(order=lambda sequence: -sequence.prompt_tokens),
         lambda: sb.Continuous(order=lambda sequence: sequence.output_tokens),
         Smallest,
+        ThrowsOut,
+        GivesUp,
         Drifts,
     ],
 )

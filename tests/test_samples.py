@@ -76,6 +76,12 @@ def test_a_group_is_preempted_and_comes_back_as_one() -> None:
     result.check()
 
 
+def test_v0_says_that_more_samples_than_seats_never_start() -> None:
+    trace = asked(id=["a"], arrival_s=[0], prompt_tokens=[8], output_tokens=[2], n=[3])
+    with pytest.raises(sb.SimbatchError, match=r"a/0 is one of 3 samples .* max_num_seqs is 2"):
+        sb.simulate(trace, system="vllm-v0", kv_tokens=400, max_model_len=64, max_num_seqs=2, timing=TIMING)
+
+
 @pytest.mark.parametrize("system", ["vllm-v0", "vllm", "sarathi", "orca-oracle", "orca-pow2"])
 @settings(max_examples=60, deadline=None)
 @given(

@@ -90,9 +90,12 @@ class Continuous(Scheduler):
         return plan
 
     def _ordinary_plan(self, waiting: Queue, running: Batch, memory: Memory) -> Plan:
-        """Everybody decodes, and there is room: one plan says it as often as it is so."""
+        """Everybody decodes, and there is room: one plan says it as often as it is so.
+
+        A policy that builds on this one may have done more with it than decode; then it is not that plan any more.
+        """
         plan = self._ordinary
-        if plan is None or plan.running is not running:
+        if plan is None or plan.running is not running or not plan.only_decodes:
             plan = self._ordinary = Plan(waiting, running, memory)
             plan.decodes = True
         return plan

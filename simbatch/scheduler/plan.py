@@ -52,7 +52,12 @@ class Plan:
 
     @property
     def steady(self) -> bool:
-        return not self.chunks and not self.preempted and self.decodes
+        return self.decodes and not self.chunks and not self.preempted and not self.dropped
+
+    @property
+    def only_decodes(self) -> bool:
+        """Is it steady, with nobody held back and no room spared?"""
+        return self.steady and not self.held_back and not self.spare
 
     def decode(self, spare: int = 0) -> bool:
         """Room for the next token of every decoding sequence, leaving *spare* free.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from simbatch.batch import Batch
+from simbatch.errors import SimbatchError
 from simbatch.memory.copy_on_write import CopyOnWriteMemory
 from simbatch.request import Sequence
 from simbatch.scheduler.plan import Cause, Plan
@@ -34,6 +35,11 @@ class VllmV0Groups(VllmV0):
                 plan.held_back = Cause.TOKEN_BUDGET
                 return
             seats = self.limits.max_num_seqs
+            if seats is not None and len(group) > seats:
+                raise SimbatchError(
+                    f"{leader.id} is one of {len(group)} samples that are seated together, and max_num_seqs is "
+                    f"{seats}: the real engine waits here for ever. Raise max_num_seqs, or ask for fewer samples."
+                )
             if seats is not None and len(plan.running) + len(group) > seats:
                 plan.held_back = Cause.MAX_NUM_SEQS
                 return
