@@ -166,7 +166,7 @@ def test_the_flags_of_run_that_make_sense_are_shared() -> None:
     def flags(verb: str) -> set[str]:
         return {name for param in main.commands[verb].params if isinstance(param, Option) for name in param.opts}
 
-    only_run = {"--system", "--scheduler", "--memory", "--reserve", "--require", "--uncertainty"}
+    only_run = {"--system", "--scheduler", "--memory", "--reserve", "--require"}
     assert flags("run") - only_run <= flags("compare")
     assert flags("compare") - flags("run") == {"--systems"}
     assert {"--model", "--gpu", "--kv-tokens", "--max-num-seqs", "--length", "--json", "-q"} <= flags("capacity")

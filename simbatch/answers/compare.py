@@ -7,12 +7,13 @@ breaks its contract is reported in its place, and the others still run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from simbatch.answers.comparison import Comparison
 from simbatch.answers.parallel import run_all
 from simbatch.answers.replications import Drawn, chosen_seeds, drawn
+from simbatch.answers.scaled import INTERRUPTED, check_scalable, scaled_jobs, silent_systems
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.result import Result
@@ -38,6 +39,7 @@ def compare(
     *,
     systems: Choices | None = None,
     seeds: int | Iterable[int] | None = None,
+    uncertainty: bool = False,
     n_jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -53,6 +55,9 @@ def compare(
     seeds
         How many, counted from the option `seed` (0), or which: draws arrivals and sampled rows anew with each, and
         gives every difference with an interval. *trace* may then be a function from a seed to a trace.
+    uncertainty
+        Run every system twice more, with each iteration shorter and longer by the error that its timing states, and
+        give the ranges of its figures and of their ratios to the first system's. With seeds, those of the first.
     n_jobs
         Processes for the runs of several seeds: see `simbatch.answers.parallel`.
     on_progress
@@ -61,40 +66,52 @@ def compare(
         What `simulate` takes, the same for all; a system's own arguments go before it.
 
     An interruption (Ctrl-C) ends it with the systems that are done. Raises UsageError for names that
-    are not known, and what the first system raised when all of them failed.
+    are not known and for *uncertainty* where no timing states an error, and what the first system raised when all
+    of them failed.
     """
     first = options.get("seed", 0)
     drawn_with = None if seeds is None else chosen_seeds(seeds, first)
     chosen = _chosen(list(SYSTEMS) if systems is None else systems)
     traces = [cast("Trace", trace)] if drawn_with is None else [drawn(trace, seed) for seed in drawn_with]
     check_world(traces[0], deployment)
-    shared = {"deployment": deployment, **options}
+    arguments = {name: {"deployment": deployment, **options, **own} for name, own in chosen.items()}
+    if uncertainty:
+        check_scalable(traces[0], arguments.values())
+    again = 2 * len(chosen) if uncertainty else 0
     if drawn_with is None:
         found = Comparison(_config(traces[0], deployment, chosen, options))
-        _run(found, [(traces[0], {**shared, **own}) for own in chosen.values()], chosen, on_progress)
+        count = len(chosen) + again
+        _run(found, traces[0], arguments, on_progress, count)
+        if uncertainty:
+            _scale(found, arguments, lambda ends: _one_by_one(traces[0], ends, on_progress, len(chosen), count))
         return found
     found = Comparison(_config(traces[0], deployment, chosen, {**options, "seed": drawn_with[0]}))
     jobs = [
-        (one, {**shared, **own, "seed": seed})
-        for one, seed in zip(traces, drawn_with, strict=True)
-        for own in chosen.values()
+        (one, {**own, "seed": seed}) for one, seed in zip(traces, drawn_with, strict=True) for own in arguments.values()
     ]
-    _replicate(found, jobs, list(chosen), drawn_with, n_jobs, on_progress)
+    count = len(jobs) + again
+    _replicate(found, jobs, list(chosen), drawn_with, n_jobs, on_progress, count)
+    if uncertainty:
+        seed = found.seeds[0]
+        first_drawn = traces[drawn_with.index(seed)]
+        of_first = {name: {**own, "seed": seed} for name, own in arguments.items()}
+        _scale(found, of_first, lambda ends: _many(first_drawn, ends, n_jobs, on_progress, len(jobs), count))
     return found
 
 
 def _run(
     found: Comparison,
-    jobs: list[tuple[Trace, dict[str, Any]]],
-    names: Iterable[str],
+    trace: Trace,
+    arguments: Mapping[str, dict[str, Any]],
     on_progress: Callable[[int, int], None] | None,
+    count: int,
 ) -> None:
-    """One run for each of *names*, after another."""
-    names = list(names)
+    """One run for each of *arguments*, after another; progress is out of *count* runs, which may be more."""
+    names = list(arguments)
     errors: list[SimbatchError] = []
-    for number, (name, (trace, arguments)) in enumerate(zip(names, jobs, strict=True)):
+    for number, (name, own) in enumerate(arguments.items()):
         try:
-            found.results[name] = simulate(trace, **arguments, on_progress=_of_all(on_progress, number, len(names)))
+            found.results[name] = simulate(trace, **own, on_progress=_of_all(on_progress, number, count))
         except SimbatchError as error:
             errors.append(error)
             found.failed[name] = str(error)
@@ -102,7 +119,7 @@ def _run(
             if not found.results:
                 raise
             found.interrupted = True
-            found.failed |= dict.fromkeys(names[number:], "interrupted before its end")
+            found.failed |= dict.fromkeys(names[number:], INTERRUPTED)
             break
     if not found.results:
         raise errors[0]
@@ -115,14 +132,18 @@ def _replicate(
     seeds: list[int],
     n_jobs: int,
     on_progress: Callable[[int, int], None] | None,
+    count: int,
 ) -> None:
-    """All of *jobs*, which are every system for every seed; what is interrupted counts as far as seeds are whole."""
+    """All of *jobs*, which are every system for every seed; what is interrupted counts as far as seeds are whole.
+
+    Progress is out of *count* runs, which may be more than these.
+    """
     outcomes: dict[int, Result | SimbatchError] = {}
     try:
         for number, outcome in run_all(_attempt, jobs, n_jobs):
             outcomes[number] = outcome
             if on_progress is not None:
-                on_progress(len(outcomes), len(jobs))
+                on_progress(len(outcomes), count)
     except KeyboardInterrupt:
         found.interrupted = True
     whole = [
@@ -145,6 +166,57 @@ def _replicate(
         found.seeds.append(seed)
         found.replications.append({name: result for name, result in served.items() if name not in found.failed})
     found.results = found.replications[0]
+
+
+def _scale(
+    found: Comparison,
+    arguments: Mapping[str, dict[str, Any]],
+    run: Callable[[list[dict[str, Any]]], Iterator[tuple[int, Result | SimbatchError]]],
+) -> None:
+    """Both ends of every system that has a result and whose timing states an error; why the others have none."""
+    jobs = [] if found.interrupted else scaled_jobs(found.results, arguments)
+    ends: dict[str, dict[float, Result]] = {name: {} for name in found.results}
+    found.left_out |= silent_systems(found.results)
+    try:
+        for number, outcome in run([own for _, _, own in jobs]):
+            name, factor, _ = jobs[number]
+            if isinstance(outcome, SimbatchError):
+                found.left_out.setdefault(name, str(outcome))
+            else:
+                ends[name][factor] = outcome
+    except KeyboardInterrupt:
+        found.interrupted = True
+    found.scaled = {name: of_one for name, of_one in ends.items() if len(of_one) == 2}
+    for name in found.results:
+        if name not in found.scaled:
+            found.left_out.setdefault(name, INTERRUPTED)
+
+
+def _one_by_one(
+    trace: Trace,
+    jobs: list[dict[str, Any]],
+    on_progress: Callable[[int, int], None] | None,
+    done: int,
+    count: int,
+) -> Iterator[tuple[int, Result | SimbatchError]]:
+    """*jobs* after one another, which are those after *done* of *count*."""
+    for number, own in enumerate(jobs):
+        yield number, _attempt(trace, {**own, "on_progress": _of_all(on_progress, done + number, count)})
+
+
+def _many(
+    trace: Trace,
+    jobs: list[dict[str, Any]],
+    n_jobs: int,
+    on_progress: Callable[[int, int], None] | None,
+    done: int,
+    count: int,
+) -> Iterator[tuple[int, Result | SimbatchError]]:
+    """*jobs* in as many processes, which are those after *done* of *count*."""
+    for ended, outcome in enumerate(run_all(_attempt, [(trace, own) for own in jobs], n_jobs), start=1):
+        yield outcome
+        if on_progress is not None:
+            on_progress(done + ended, count)
 
 
 def _attempt(trace: Trace, arguments: dict[str, Any]) -> Result | SimbatchError:

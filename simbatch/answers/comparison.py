@@ -12,6 +12,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from simbatch.answers.figures import at, flat, intervals
+from simbatch.answers.scaled import ranges
+from simbatch.answers.uncertainty import near_saturation
 from simbatch.metrics import plain
 from simbatch.result import Result
 from simbatch.stats import CONFIDENCE, interval
@@ -52,28 +54,40 @@ class Comparison:
         """Of the replications, if there are any; `results` are those of the first."""
         self.replications: list[dict[str, Result]] = []
         """For each seed, the result of each system."""
+        self.scaled: dict[str, dict[float, Result]] | None = None
+        """Each system (of the first seed) again with every iteration longer by a factor; None where not asked for."""
+        self.left_out: dict[str, str] = {}
+        """Why a system has no scaled runs though they were asked for."""
 
     def metrics(self, **asked: Any) -> dict[str, Any]:
         """The JSON object: plain numbers, None for what does not exist.
 
         `systems` holds the metrics of each run, `failed` the messages of those that gave none,
         `differences` what `differences` gives, `replications`, if there are seeds, the interval of each
-        system's figures over them. *asked* is what `Result.metrics` takes: limits, a
-        warm-up, a price.
+        system's figures over them, and `uncertainty`, if it was asked for, what the error of the timing comes
+        to. *asked* is what `Result.metrics` takes: limits, a warm-up, a price.
         """
         runs = {name: result.metrics(**asked) for name, result in self.results.items()}
         every = [
             runs if results is self.results else {name: result.metrics(**asked) for name, result in results.items()}
             for results in self.replications or [self.results]
         ]
+        ends = {
+            name: {factor: result.metrics(**asked) for factor, result in sorted(of_one.items())}
+            for name, of_one in (self.scaled or {}).items()
+        }
+        near = {name: near_saturation(runs[name], of_one, max(of_one) - 1) for name, of_one in ends.items()}
         return {
             "config": plain(self.config),
             "systems": runs,
             "failed": dict(self.failed),
             "differences": differences(*every),
             **({"replications": self._replications(every)} if self.replications else {}),
+            **({} if self.scaled is None else {"uncertainty": self._uncertainty(runs, ends)}),
             "interrupted": self.interrupted,
-            "warnings": shared_warnings(runs),
+            "warnings": shared_warnings(
+                {name: {"warnings": [*run["warnings"], *near.get(name, [])]} for name, run in runs.items()}
+            ),
         }
 
     def frame(self, **asked: Any) -> pd.DataFrame:
@@ -100,6 +114,15 @@ class Comparison:
             "systems": {name: intervals([runs[name] for runs in every]) for name in self.results},
         }
 
+    def _uncertainty(
+        self, runs: dict[str, dict[str, Any]], ends: dict[str, dict[float, dict[str, Any]]]
+    ) -> dict[str, Any]:
+        return {
+            "seed": self.seeds[0] if self.seeds else None,
+            **ranges(runs, ends, first_that_served(runs)),
+            "left_out": dict(self.left_out),
+        }
+
     def __repr__(self) -> str:
         from simbatch.show.comparison import comparison_text
 
@@ -107,6 +130,11 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return f'<pre style="max-height: 80vh; overflow: auto; line-height: 1.2">{escape(repr(self))}</pre>'
+
+
+def first_that_served(runs: Mapping[str, dict[str, Any]]) -> str:
+    """The system that others are measured against: the first that served anything, or the first."""
+    return next((name for name, run in runs.items() if at(run, "throughput.output_tokens_per_s")), next(iter(runs)))
 
 
 def differences(*replications: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:

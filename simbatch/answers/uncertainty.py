@@ -50,7 +50,7 @@ class Uncertainty:
             return {**found, "timing_error": None}
         relative = max(self.scaled) - 1
         ends = {factor: result.metrics(**asked) for factor, result in sorted(self.scaled.items())}
-        warnings = [*found["warnings"], *_near_saturation(found, ends, relative)]
+        warnings = [*found["warnings"], *near_saturation(found, ends, relative)]
         figures = bounds([found, *ends.values()])
         return {**found, "timing_error": {"relative": relative, "figures": figures}, "warnings": warnings}
 
@@ -80,7 +80,7 @@ def around(result: Result, again: Callable[[float], Result]) -> Uncertainty:
     return Uncertainty(result, {factor: again(factor) for factor in (1 - error, 1 + error)} if error else {})
 
 
-def _near_saturation(found: dict[str, Any], ends: Mapping[float, dict[str, Any]], relative: float) -> list[str]:
+def near_saturation(found: dict[str, Any], ends: Mapping[float, dict[str, Any]], relative: float) -> list[str]:
     """A warning where a small error of iterations is a large one of waiting."""
     runs = [found, *ends.values()]
     moved = []

@@ -48,6 +48,7 @@ def compare_verb(ctx: click.Context, /, **asked: Any) -> None:
             **ask.given(
                 asked, ("timing", "seed", "seeds", "step", "concurrency", "replicas", "router", "frontend_delay_s")
             ),
+            uncertainty=asked["uncertainty"],
             **ask.engine_options(asked),
         )
     comparison.config["command"] = command_line(ctx)

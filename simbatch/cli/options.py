@@ -221,7 +221,13 @@ _output = (
     option("--json", "as_json", is_flag=True, repeats=False, row="--json, -q, --quiet", help="one object; no warnings"),
     option("-q", "--quiet", is_flag=True, repeats=False, hidden=True),
 )
-running = section("Run", option("--step", is_flag=True, help="iterations one by one"), *_running, *_hidden_output)
+running = section(
+    "Run",
+    option("--uncertainty", is_flag=True, row="--uncertainty, --step", help="by the timing's error; one by one"),
+    option("--step", is_flag=True, hidden=True),
+    *_running,
+    *_hidden_output,
+)
 running_one = section(
     "Run",
     option(

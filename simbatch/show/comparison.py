@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from simbatch.answers.comparison import first_that_served
 from simbatch.limits import limits_met
+from simbatch.show.comparison_ranges import ranges_notes, ranges_table
 from simbatch.show.summary import CAUSES, origin, timing_parts
 from simbatch.show.text import line, number, paragraphs, percent, table, time
 from simbatch.units import show_s
@@ -24,11 +26,13 @@ def comparison_text(metrics: dict[str, Any]) -> str:
     tables = [_serving(runs, names), _memory(runs)]
     if "replications" in metrics and len(runs) > 1:
         tables.append(_differences(metrics))
+    if metrics.get("uncertainty", {}).get("systems"):
+        tables.append(ranges_table(metrics["uncertainty"]))
     return "\n\n".join([*tables, paragraphs(_notes(metrics), _provenance(metrics))])
 
 
 def _serving(runs: dict[str, Any], names: list[str]) -> str:
-    base = _rate(runs[_base(runs)])
+    base = _rate(runs[first_that_served(runs)])
     heads = ["system", "verdict", "req/s", "output tok/s", "gain", "TTFT mean", "p99", "TPOT mean", "p99", "running"]
     rows = []
     for name in names:
@@ -81,7 +85,7 @@ _SHOWN = {
 
 def _differences(metrics: dict[str, Any]) -> str:
     """How much more each system has than the first, as an interval over the seeds."""
-    base = _base(metrics["systems"])
+    base = first_that_served(metrics["systems"])
     entries = {(entry["b"], entry["metric"]): entry for entry in metrics["differences"] if entry["a"] == base}
     # Pairs stand in the order of systems, and the first that served anything need not be the first of all.
     entries |= {
@@ -108,11 +112,6 @@ def _apart(entry: dict[str, Any] | None, show: Callable[[float], str]) -> str:
     return " to ".join(signed)
 
 
-def _base(runs: dict[str, Any]) -> str:
-    """The system that others are measured against: the first that served anything."""
-    return next((name for name, run in runs.items() if _rate(run)), next(iter(runs)))
-
-
 def _rate(run: dict[str, Any]) -> float | None:
     rate: float | None = run["throughput"]["output_tokens_per_s"]
     return rate
@@ -133,7 +132,8 @@ def _notes(metrics: dict[str, Any]) -> Iterator[str]:
     runs = metrics["systems"]
     first = next(iter(runs))
     if len(runs) > 1:
-        yield line("gain", f"output tokens per second against {_base(runs)}, on the same requests")
+        yield line("gain", f"output tokens per second against {first_that_served(runs)}, on the same requests")
+    yield from ranges_notes(metrics["uncertainty"]) if "uncertainty" in metrics else ()
     if runs[first]["goodput"]:
         met = [name for name, run in runs.items() if limits_met(run)]
         share = f"{runs[first]['goodput']['percentile']:g} % of requests must keep every limit"
