@@ -36,7 +36,7 @@ class AsyncEngine(Engine):
     def _serve(self) -> Generator[simpy.Event, Any, None]:
         scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
         while True:
-            if not running.members and not self._unprocessed and not self._busy():
+            if not running.members and self._busy_until <= self.now_ps and not self._unprocessed and not self._busy():
                 yield self._sleep()
                 self.now_ps = int(env.now)
             asked = scheduler.plan(waiting, running, memory, self.now_ps)

@@ -133,3 +133,17 @@ def test_the_general_cache_is_used_where_prompts_are_shared() -> None:
     assert result.metrics()["requests"]["cached_tokens"] == 32
     off = sb.simulate(trace, kv_tokens=400, max_model_len=64, timing="linear:base_ms=2", enable_prefix_caching=False)
     assert off.requests["cached_tokens"].tolist() == [0, 0]
+
+
+def test_who_arrives_in_a_batch_of_nobody_is_let_in_together() -> None:
+    """A stop by token costs one batch more; the next plan is made when it ends, and not at the first arrival in it."""
+    trace = sb.Trace.from_columns(
+        arrival_ps=[0, 35 * 10**9, 37 * 10**9],
+        prompt_tokens=[4, 4, 4],
+        output_tokens=[3, 2, 2],
+        max_tokens=[9, 2, 2],
+    )
+    for step in (True, False):
+        result = sb.simulate(trace, step=step, kv_tokens=400, max_model_len=64, timing="linear:base_ms=10")
+        assert (result.facts.requests["first_scheduled_ps"] // 10**9).tolist() == [0, 40, 40]
+        assert result.facts.rows["running"].tolist() == [1, 1, 0, 2, 2]
