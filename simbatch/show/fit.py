@@ -24,9 +24,10 @@ MOST_RUNS = 30
 def fit_text(found: Fit) -> str:
     """The profile for people; no line break at the end."""
     card = found.card
+    resampled = any(one.low != one.high for one in card.coefficients.values())
     rows = []
     for name, estimate in card.coefficients.items():
-        if estimate.origin == "fitted":
+        if estimate.origin == "fitted" and resampled:
             between = f"{show_number(estimate.low)} to {show_number(estimate.high)}"
         else:
             between = estimate.origin
@@ -68,7 +69,12 @@ def _head(found: Fit) -> Iterator[str]:
     if ends:
         yield line("range", *ends)
     if card.front_end_ms is not None:
-        yield line("front end", f"{show_number(card.front_end_ms)} ms before the engine sees a request")
+        delay = show_number(card.front_end_ms)
+        yield line(
+            "front end",
+            f"{delay} ms before the engine sees a request",
+            f"a run takes it as --frontend-delay {delay.replace(',', '')}ms",
+        )
 
 
 def _errors(found: Fit) -> Iterator[str]:

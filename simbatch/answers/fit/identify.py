@@ -75,13 +75,13 @@ def tell_apart(problem: Problem, pins: Mapping[str, float], usual: Mapping[str, 
     absent = tuple(name for name in names if np.sqrt(np.mean(slopes[name] ** 2)) < LEAST_EFFECT)
     names = [name for name in names if name not in absent]
     while len(names) > 1:
-        alike = _alike(np.stack([slopes[name] for name in names], axis=1))
-        hidden = {name for name, share in zip(names, alike, strict=True) if share > MOST_ALIKE}
+        shares = alike(np.stack([slopes[name] for name in names], axis=1))
+        hidden = {name for name, share in zip(names, shares, strict=True) if share > MOST_ALIKE}
         if not hidden:
             break
         worst = next(name for name in ORDER if name in hidden)
         partner = _partner(slopes, worst, [name for name in names if name != worst])
-        share = alike[names.index(worst)]
+        share = shares[names.index(worst)]
         pinned[worst] = f"{getattr(start, worst):g}: {share:.2%} of its effect looks like that of {partner}".replace(
             "%", " %"
         )
@@ -98,7 +98,7 @@ def _effects(problem: Problem, at: Coefficients, names: list[str]) -> list[Float
     return [problem.total(column) * size / predicted * weight for column, size in zip(columns, sizes, strict=True)]
 
 
-def _alike(matrix: Floats) -> Floats:
+def alike(matrix: Floats) -> Floats:
     """Share of each column that the others explain."""
     unit = matrix / np.linalg.norm(matrix, axis=0)
     inverse = np.linalg.pinv(unit.T @ unit, rcond=1e-12)
