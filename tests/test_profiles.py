@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,13 @@ def test_other_weights_are_another_model() -> None:
     card = CARDS["h100-64gb-llama-3.1-8b"]
     assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", quantization="fp8")) == MOVED_KIND
     assert distance(card, Deployment("llama-3.1-8b", gpu="h100-64", kv_cache_dtype="fp8")) == MOVED_KIND
+
+
+def test_a_profile_of_one_gpu_knows_nothing_of_what_several_exchange() -> None:
+    card = CARDS["h100-64gb-llama-3.1-8b"]
+    assert card.coefficients["all_reduce_us"].origin == "absent"
+    assert distance(card, Deployment("qwen2.5-14b", gpu="h100-64")) == MOVED
+    assert distance(card, Deployment("qwen2.5-14b", gpu="h100-64", tensor_parallel_size=2)) == MOVED_KIND
 
 
 @pytest.mark.parametrize(
@@ -221,6 +229,14 @@ def test_a_card_file_is_read_with_errors_that_name_it(tmp_path: Path) -> None:
         (card_text(small_card()).replace("engine =", "motor ="), "unknown field of a profile card 'motor'"),
         (card_text(small_card(table={"tokens": (1.0, 2.0), "factor": (1.0,)})), "of the same length"),
         (card_text(small_card()).replace("value = 1000", "value = -1000"), "step_us is -1000"),
+        (card_text(small_card()).replace("value = 1000.0", "value = true"), "step_us is True"),
+        (card_text(small_card()).replace("value = 1000.0", "value = '5'"), "step_us is '5'"),
+        (card_text(small_card()).replace("low = 1000.0", "low = nan"), "step_us.low is nan"),
+        (card_text(small_card()).replace('unit = "µs"', 'unit = "ms"'), "step_us is in 'ms'. Give it in µs"),
+        (re.sub("(?m)^moved = .*", "moved = -1", card_text(small_card())), "error.moved is -1"),
+        (re.sub("(?m)^gpu = .*", "gpu = 5", card_text(small_card())), "gpu is 5"),
+        ("kind = 'guessed'\n" + card_text(small_card()), "unknown kind 'guessed'"),
+        ("runs = -2\n" + card_text(small_card()), "runs is -2"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=message) as caught:

@@ -7,20 +7,24 @@ more than what it was made from: used outside its range, or for another model or
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from simbatch.checks import real, shown, text, whole
 from simbatch.errors import UsageError, unknown
 from simbatch.timing.coefficients import ABOUT, UNITS, Coefficients
 
 ORIGINS = ("fitted", "pinned", "absent")
 """*fitted* to the data; *pinned*: the data cannot tell it, so it is taken from elsewhere; *absent*: nothing in
 the data depends on it, so it has the usual value."""
+KINDS = ("measured", "estimated")
 RANGES = ("tokens", "sequences", "context_tokens", "prefill_tokens", "waiting")
 """Inputs whose measured range a card states."""
+_ERRORS = ("median", "p95", "worst", "step", "moved", "moved_gpu")
 
 
 @dataclass(frozen=True)
@@ -91,18 +95,18 @@ def read_card(path: Path | str) -> ProfileCard:
     """The card in a file. Raises UsageError with the file's name where it is none."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        written = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path}: the profile cannot be read ({error}). Give a .toml file as `fit -o` writes it."
         ) from error
-    return parse_card(text, str(path))
+    return parse_card(written, str(path))
 
 
-def parse_card(text: str, place: str) -> ProfileCard:
-    """The card in *text*; *place* is what errors call it."""
+def parse_card(written: str, place: str) -> ProfileCard:
+    """The card *written*; *place* is what errors call it."""
     try:
-        found = tomllib.loads(text)
+        found = tomllib.loads(written)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{place}: not a profile card ({error}). Give a .toml file as `fit -o` writes it.") from error
     try:
@@ -122,6 +126,9 @@ def _card(found: dict[str, Any]) -> ProfileCard:
     for name in found["coefficients"]:
         if name not in UNITS:
             raise unknown("timing coefficient", name, UNITS)
+    for name, entry in found["coefficients"].items():
+        if entry.get("unit", UNITS[name]) != UNITS[name]:
+            raise UsageError(f"{name} is in {shown(entry['unit'])}. Give it in {UNITS[name]}: no card is converted.")
     coefficients = {
         name: Estimate(**{key: value for key, value in entry.items() if key != "unit"})
         for name, entry in found["coefficients"].items()
@@ -145,8 +152,30 @@ def _card(found: dict[str, Any]) -> ProfileCard:
         table=table,
         notes=tuple(found.get("notes", ())),
     )
+    _check(card)
     card.values()
     return card
+
+
+def _check(card: ProfileCard) -> None:
+    """Raises UsageError for a field of the wrong kind, and for numbers that no fit has."""
+    for name in ("name", "about", "gpu", "engine", "date", "source", "model", "dtype", "licence"):
+        text(name, getattr(card, name))
+    if card.kind not in KINDS:
+        raise unknown("kind", str(card.kind), KINDS)
+    for name in ("tensor_parallel_size", "iterations", "runs"):
+        whole(name, getattr(card, name), least=0)
+    numbers = {f"error.{name}": getattr(card.error, name) for name in _ERRORS}
+    for name, one in card.coefficients.items():
+        numbers |= {name: one.value, f"{name}.low": one.low, f"{name}.high": one.high}
+    numbers |= {f"measured.{name}": value for name, ends in card.measured.items() for value in ends}
+    numbers |= {f"table.{name}": value for name, values in card.table.items() for value in values}
+    if card.front_end_ms is not None:
+        numbers["front_end_ms"] = card.front_end_ms
+    for name, value in numbers.items():
+        least_is_out = name.startswith("table.")
+        if not 0 <= real(name, value) < math.inf or (least_is_out and not value):
+            raise UsageError(f"{name} is {value}. Give a number {'above 0' if least_is_out else 'from 0'}.")
 
 
 def _known(given: Mapping[str, Any], of: type, kind: str) -> None:
@@ -186,6 +215,6 @@ def _toml(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
         return f'"{escaped}"'
     if isinstance(value, float):
-        text = f"{value:.6g}"
-        return text if any(mark in text for mark in ".e") else f"{text}.0"
+        digits = f"{value:.6g}"
+        return digits if any(mark in digits for mark in ".e") else f"{digits}.0"
     return str(value)

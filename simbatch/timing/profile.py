@@ -17,7 +17,7 @@ HERE = "this model on this GPU"
 MOVED = "moved to another model"
 MOVED_KIND = "moved to another kind of model"
 """A mixture of experts, latent attention, quantised weights or cache, far smaller or larger: no profile was
-compared with one."""
+compared with one. Or several GPUs, by a profile that has seen one and knows nothing of what they exchange."""
 MOVED_GPU = "moved to another GPU"
 FEW_CONTEXT_TOKENS = 1024
 """In all of a batch: reading so few takes next to no time, so that fewer than were measured is no extrapolation."""
@@ -123,7 +123,9 @@ def distance(card: ProfileCard, deployment: Deployment) -> str:
     if same and plain:
         return HERE
     like = LIKE_PARAMS[0] <= shape.params <= LIKE_PARAMS[1] and not shape.experts and not shape.latent
-    return MOVED if plain and like else MOVED_KIND
+    exchange = card.coefficients.get("all_reduce_us")
+    unseen = deployment.tensor_parallel_size > 1 and exchange is not None and exchange.origin == "absent"
+    return MOVED if plain and like and not unseen else MOVED_KIND
 
 
 def _percent(share: float) -> str:
