@@ -17,6 +17,7 @@ from matplotlib import pyplot as plt
 import simbatch as sb
 from simbatch.answers.highest_rate import Found, Probe
 from simbatch.answers.sized import Choice, Size
+from simbatch.show.plot.load import counts_over_time
 from simbatch.show.plot.memory import COLOURS, shares_over_time
 from simbatch.show.plot.reasons import parts_of_groups
 from simbatch.show.plot.space import pieces_of
@@ -75,6 +76,49 @@ def test_axes_have_units_and_the_style_stays_local(results: dict[str, sb.Result]
     assert dict(matplotlib.rcParams) == before
     assert (ax.get_xlabel(), ax.get_ylabel()) == (x, y)
     assert ax.get_title(loc="left")
+
+
+def test_replicas_are_averaged_in_memory_and_added_up_in_the_batch() -> None:
+    """Each request three times on three replicas: the same shares of memory as one replica, and three times as many."""
+    trace = sb.Trace.load("sharegpt").head(100).at_rate(14, seed=0)
+    assert trace.arrival_ps is not None
+    rows = np.repeat(np.arange(len(trace)), 3)
+    threefold = sb.Trace.from_columns(
+        arrival_ps=trace.arrival_ps[rows],
+        prompt_tokens=trace.prompt_tokens[rows],
+        output_tokens=trace.output_tokens[rows],
+    )
+    one, many = sb.simulate(trace, HERE), sb.simulate(threefold, HERE, replicas=3)
+    for name, share in shares_over_time(one, 50)[1].items():
+        assert np.allclose(shares_over_time(many, 50)[1][name], share), name
+    for name in ("running", "waiting"):
+        (times, counts), (same_times, sums) = (counts_over_time(result.facts, name) for result in (one, many))
+        assert np.array_equal(times, same_times)
+        assert np.array_equal(sums, 3 * counts)
+        assert counts[-1] == 0
+    assert "3 x" in sb.plot.kv_memory(many).get_title(loc="left")
+
+
+def test_a_run_that_served_nobody_has_free_memory() -> None:
+    nobody = sb.simulate(sb.Trace.from_columns(prompt_tokens=[4096], output_tokens=[1]), HERE)
+    assert nobody.facts.requests["status"].tolist() == [2]
+    assert (shares_over_time(nobody, 5)[1]["free"] == 1).all()
+    sb.plot.kv_memory(nobody)
+    sb.plot.batch_and_queue(nobody)
+
+
+@pytest.mark.parametrize("draw", [sb.plot.kv_memory, sb.plot.batch_and_queue, sb.plot.timeline, sb.plot.address_space])
+def test_one_result_is_asked_for(draw: Any, results: dict[str, sb.Result]) -> None:
+    with pytest.raises(sb.UsageError, match=r"was given a dict\. Take one of its own: orca-max, vllm\."):
+        draw(results)
+
+
+@pytest.mark.parametrize("draw", [sb.plot.wait_reasons, sb.plot.latency_cdf, sb.plot.capacity_per_dollar])
+def test_results_are_asked_for(draw: Any) -> None:
+    with pytest.raises(sb.UsageError, match="there is no result to draw"):
+        draw({})
+    with pytest.raises(sb.UsageError, match="was given a list"):
+        draw([1])
 
 
 def test_a_figure_can_be_drawn_on_an_axis_of_ones_own(results: dict[str, sb.Result]) -> None:

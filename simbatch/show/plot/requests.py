@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simbatch.facts import REQUEST_TIMES
-from simbatch.show.plot.style import BLUE, GREY, ORANGE, RED, styled
+from simbatch.show.plot.style import BLUE, GREY, ORANGE, RED, one_result, styled
 from simbatch.units import PS_PER_S
 from simbatch.waits import has_waits, stays_of
 
@@ -23,7 +23,7 @@ def timeline(result: Result, ax: Axes, *, most: int = 200) -> None:
 
     In a run saved before that was recorded a dot marks who was.
     """
-    columns = result.facts.requests
+    columns = one_result(result).facts.requests
     order = np.argsort(columns["arrival_ps"], kind="stable")[:most]
     arrived, scheduled, first, finished = (columns[name][order] / PS_PER_S for name in REQUEST_TIMES)
     place = np.arange(order.size)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simbatch.errors import UsageError
 from simbatch.show.plot.memory import COLOURS
-from simbatch.show.plot.style import styled
+from simbatch.show.plot.style import one_result, styled
 from simbatch.units import PS_PER_NS, PS_PER_S
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def address_space(result: Result, ax: Axes, *, from_s: float = 0.0, to_s: float 
 
 def pieces_of(result: Result) -> list[Piece]:
     """Every stay of a request in contiguous memory, in order of its start."""
+    if one_result(result).facts.replicas > 1:
+        raise UsageError("several replicas have an address space each. Draw a run of one.")
     if not result.decisions or "pieces" not in result.decisions[0]:
         raise UsageError(
             "the run does not say where pieces lay. Run it step by step in contiguous memory: "

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from simbatch.errors import UsageError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -71,8 +73,26 @@ def plain_numbers(axis: Axis) -> None:
 
 
 def by_name(data: Result | Mapping[str, Result] | Any) -> dict[str, Result]:
-    """The results in *data* by the name to draw beside them: one, a mapping, or a comparison."""
+    """The results in *data* by the name to draw beside them: one, a mapping, or a comparison.
+
+    Raises UsageError for anything else, and where there is none.
+    """
     results = getattr(data, "results", data)
-    if isinstance(results, Mapping):
-        return dict(results)
-    return {str(results.config.get("system") or "result"): results}
+    if not isinstance(results, Mapping):
+        return {str(one_result(results).config.get("system") or "result"): results}
+    if not results:
+        raise UsageError("there is no result to draw. Give one, or several of them by name.")
+    return {str(name): one_result(result) for name, result in results.items()}
+
+
+def one_result(data: Any) -> Result:
+    """*data*, which must be one result: raises UsageError for anything else."""
+    from simbatch.result import Result
+
+    if isinstance(data, Result):
+        return data
+    several = getattr(data, "results", data)
+    hint = ""
+    if isinstance(several, Mapping) and several:
+        hint = f" Take one of its own: {', '.join(map(str, several))}."
+    raise UsageError(f"this draws a result of simulate or Result.load, and was given a {type(data).__name__}.{hint}")
