@@ -16,7 +16,7 @@ FAILED = 1
 @click.command(
     "size",
     cls=Verb,
-    example="simbatch size sharegpt --ttft 1s --model llama-13b --requests 400",
+    example="simbatch size sharegpt --ttft 1s --model llama-13b --requests 800",
     help="How many GPUs requests such as those of TRACE take, within limits on latency.",
     short_help="How many GPUs for a rate within limits, and the rate that one replica holds.",
 )
