@@ -6,7 +6,10 @@ number is none, and true is not 1.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from numbers import Integral, Real
+from pathlib import Path
 
 from simbatch.errors import UsageError
 
@@ -43,6 +46,20 @@ def text(name: str, value: object) -> str:
     """*value* if it is text. Raises UsageError that calls it *name*."""
     if not isinstance(value, str):
         raise UsageError(f"{name} is {shown(value)}. Give a name.")
+    return value
+
+
+def path(name: str, value: object) -> Path:
+    """*value* if it is a path, as text or as an object. Raises UsageError that calls it *name*."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise UsageError(f"{name} is {shown(value)}. Give a path, such as 'results/first'.")
+    return Path(os.fsdecode(value))
+
+
+def names(name: str, value: object) -> Mapping[str, str]:
+    """*value* if it is a dict from names to names. Raises UsageError that calls it *name*."""
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise UsageError(f"{name} is {shown(value)}. Give a dict of names: ours, and the file's.")
     return value
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simbatch.checks import path
 from simbatch.conservation import check
 from simbatch.facts import CAUSES, KV_SHARES, STATUSES, Facts, Floats, Ints, durations_ps
 from simbatch.limits import DEFAULT_PERCENTILE, LatencyLimits
@@ -142,7 +143,7 @@ class Result:
         """Write everything to *folder*, *metrics* (by default those without limits) beside it."""
         from simbatch.saved import save
 
-        save(self.facts, Path(folder), self.metrics() if metrics is None else metrics)
+        save(self.facts, path("the folder", folder), self.metrics() if metrics is None else metrics)
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
@@ -152,7 +153,7 @@ class Result:
         """
         from simbatch.saved import load
 
-        return cls(load(Path(folder)))
+        return cls(load(path("the folder", folder)))
 
     def __repr__(self) -> str:
         from simbatch.show.summary import summary_text

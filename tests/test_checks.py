@@ -96,6 +96,17 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         "the price is -1. Give dollars per hour for all GPUs together, 0 or",
     ),
     (lambda: run().save("/proc/foo"), "/proc/foo cannot be made ("),
+    (lambda: run().save(5), "the folder is 5. Give a path"),
+    (lambda: sb.Result.load(None), "the folder is None. Give a path"),
+    (lambda: TRACE.save(5), "the file is 5. Give a path"),
+    (lambda: sb.Trace.load("sharegpt", columns="x"), "columns is 'x'. Give a dict of names"),
+    (lambda: sb.Trace.load("sharegpt", columns={"output_tokens": 3}), "columns is {'output_tokens': 3}. Give a dict"),
+    (lambda: sb.LinearTiming(base_ms="5"), "linear timing: base_ms is '5'. Give a number."),
+    (lambda: sb.LinearTiming(token_us=None), "linear timing: token_us is None. Give a number."),
+    (lambda: sb.capacity("llama"), "the deployment is 'llama'. Give a Deployment"),
+    (lambda: sb.compare(TRACE, HERE, systems=5), "the systems are 5. Give names"),
+    (lambda: sb.size(5, HERE, ttft_s=1), "the trace is 5, not a Trace."),
+    (lambda: sb.size(TRACE, "h100", ttft_s=1), "the deployment is 'h100'. Give a Deployment"),
 ]
 
 

@@ -26,7 +26,7 @@ from simbatch.answers.estimates import (
     exactly,
 )
 from simbatch.answers.intensity import batch_at, decode_intensity, intensity_bound
-from simbatch.checks import real
+from simbatch.checks import real, shown
 from simbatch.deployment import Deployment
 from simbatch.deployment.deployment import KV_SIZES
 from simbatch.deployment.kv_layout import kv_layout
@@ -262,6 +262,8 @@ def capacity(
     [31, 32, 28]
     """
     here = Deployment() if deployment is None else deployment
+    if not isinstance(here, Deployment):
+        raise UsageError(f"the deployment is {shown(here)}. Give a Deployment, such as Deployment('llama-3.1-8b').")
     length = here.max_model_len if length_tokens is None else length_tokens
     if not isinstance(length, int) or isinstance(length, bool) or length < 1:
         raise UsageError(f"length_tokens is {length!r}. Give a whole number of tokens, at least 1.")

@@ -14,6 +14,7 @@ from simbatch.answers.comparison import Comparison
 from simbatch.answers.parallel import run_all
 from simbatch.answers.replications import Drawn, chosen_seeds, drawn
 from simbatch.answers.scaled import INTERRUPTED, check_scalable, scaled_jobs, silent_systems
+from simbatch.checks import shown
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.result import Result
@@ -233,6 +234,8 @@ def _chosen(systems: Choices) -> dict[str, dict[str, Any]]:
         systems = [systems]
     if isinstance(systems, Mapping):
         named: list[tuple[str, Choice]] = list(systems.items())
+    elif not isinstance(systems, Iterable):
+        raise UsageError(f"the systems are {shown(systems)}. Give names, such as ['vllm', 'orca-max'], or a dict.")
     else:
         named = [(choice if isinstance(choice, str) else type(choice).__name__, choice) for choice in systems]
     chosen: dict[str, dict[str, Any]] = {}

@@ -32,6 +32,7 @@ from simbatch.errors import SimbatchError, UsageError, unknown
 from simbatch.limits import DEFAULT_PERCENTILE, LatencyLimits
 from simbatch.options import DEPLOYMENT_OPTIONS, Options
 from simbatch.router import DEFAULT_ROUTER, Router, describe_router
+from simbatch.simulate import check_world
 from simbatch.stats import interval
 from simbatch.version import __version__
 
@@ -91,6 +92,8 @@ def size(
         raise UsageError("size needs a limit that is to be kept. Give ttft_s, tpot_s or e2e_s (--ttft 500ms).")
     if rate_per_s is not None and not 0 < real("the rate", rate_per_s, "requests per second") < math.inf:
         raise UsageError(f"the rate is {rate_per_s:g}. Give requests per second, above 0.")
+    if not callable(trace):
+        check_world(trace, deployment)
     traffic = Traffic(trace, requests, burstiness)
     chosen = chosen_seeds(seeds, options.pop("seed", 0))
     combinations = _combinations(over or {})

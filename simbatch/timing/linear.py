@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simbatch.checks import real
 from simbatch.errors import UsageError
 from simbatch.timing.base import FOREVER, Iteration
 from simbatch.units import PS_PER_MS, PS_PER_NS, PS_PER_US
@@ -33,7 +34,7 @@ class LinearTiming:
             zip(self.COEFFICIENTS, (base_ms, token_us, sequence_us, prefill_token_us, context_ns), strict=True)
         )
         for name, value in given.items():
-            if not 0 <= value < 1e9:
+            if not 0 <= real(f"linear timing: {name}", value) < 1e9:
                 raise UsageError(
                     f"linear timing: {name} is {value}, which is no time that work can take. "
                     "Give a number that is not negative."
