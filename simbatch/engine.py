@@ -31,11 +31,20 @@ from simbatch.units import MAX_PS
 _LATE = 1 << 40
 """Priority number of boundaries: after everything else of their instant."""
 _REPLICAS = 1 << 20
+_AFTER_PLANS = _LATE + 2 * _REPLICAS
+"""Priority number of what a drop causes: when every replica has planned that plans at this instant."""
 _HELD_BACK_BY_HITS = (Cause.KV, Cause.TOKEN_BUDGET)
 """Causes that a block found, or lost, can end without any other event."""
 _NOBODY: list[Sequence] = []
 _MOST_BARREN = 100
 """Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
+
+
+class World(simpy.Environment):
+    """The clock that all replicas of a run share."""
+
+    after_plans_ps = -1
+    """The last instant at which anything came after the plans of that instant."""
 
 
 class Engine:
@@ -52,7 +61,7 @@ class Engine:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: World,
         scheduler: Scheduler,
         memory: Memory,
         timing: Timing,
@@ -174,8 +183,7 @@ class Engine:
             if plan.preempted:
                 self._watch(plan)
             for sequence in plan.dropped:
-                self._in_care -= 1
-                self._refuse(sequence, "can never be scheduled", self.now_ps)
+                self._drop(sequence)
             if plan.chunks or (plan.decodes and self.running.decoding):
                 return plan
             self.running.clock += plan.decodes  # the memory has counted an iteration of nobody
@@ -184,6 +192,23 @@ class Engine:
             if self.log is not None:  # something has changed: ask again at once
                 self.log.nothing_planned(plan)
             plan = self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps)
+
+    def _drop(self, sequence: Sequence) -> None:
+        """*sequence* can never be scheduled. What that causes comes after all plans of this instant."""
+        self._in_care -= 1
+        self.recorder.refuse(sequence, "can never be scheduled")
+        on_finish = self.on_finish
+        if on_finish is None:
+            return
+        now_ps = self.now_ps
+
+        def told(_: simpy.Event) -> None:
+            self.env.after_plans_ps = now_ps
+            on_finish(sequence, now_ps)
+
+        event = self._late(now_ps, _AFTER_PLANS)
+        assert event.callbacks is not None
+        event.callbacks.append(told)
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         """The first iteration of *plan*, which starts at *start_ps*, and how long it takes."""
@@ -321,7 +346,10 @@ class Engine:
 
     def _cut(self, stretch: Stretch, boundary: simpy.Event) -> None:
         """Somebody arrives now: end *stretch*, which would have ended at *boundary*, with the iteration in flight."""
-        done = self._iterations_at(stretch, int(self.env.now) - stretch.start_ps)
+        elapsed_ps = int(self.env.now) - stretch.start_ps
+        if self.env.now == self.env.after_plans_ps:
+            elapsed_ps += 1  # a boundary of this instant has passed
+        done = self._iterations_at(stretch, elapsed_ps)
         if done >= stretch.iterations:
             return
         stretch.iterations = done

@@ -16,7 +16,7 @@ from simbatch.caveats import caveats
 from simbatch.checks import real, shown, whole
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
-from simbatch.engine import Engine
+from simbatch.engine import Engine, World
 from simbatch.errors import UsageError
 from simbatch.facts import Facts, Ints
 from simbatch.memory.base import Memory
@@ -133,7 +133,7 @@ def simulate(
         raise UsageError(f"one log cannot tell {replicas} replicas apart. Leave it out: with step each has its own.")
     parts_of_each = [(policy, kv), *(copy.deepcopy((policy, kv)) for _ in range(replicas - 1))]
 
-    env = simpy.Environment()
+    env = World()
     recorders = [
         Recorder(len(trace), kv.capacity_tokens, progress)
         for progress in progress_of_each(on_progress, replicas, len(trace))

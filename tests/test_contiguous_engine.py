@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simbatch.batch import Batch
-from simbatch.engine import Engine
+from simbatch.engine import Engine, World
 from simbatch.memory import ContiguousMemory, Memory
 from simbatch.memory.placement import PLACEMENTS
 from simbatch.memory.reserve import RESERVES
@@ -45,7 +44,7 @@ def frames(
     requests: List[Request], policy: str, memory: ContiguousMemory, limits: Limits, step: bool
 ) -> tuple[dict[str, Any], ...]:
     """Rows, requests and gaps of a run, checked on the way."""
-    env, scheduler = simpy.Environment(), POLICIES[policy]()
+    env, scheduler = World(), POLICIES[policy]()
     scheduler.start(limits)
     recorder = Recorder(len(requests), memory.capacity_tokens)
     engine = Engine(env, scheduler, memory, LinearTiming(base_ms=3e-9, context_ns=1e-3), recorder, step=step)

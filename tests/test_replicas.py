@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simbatch as sb
+from simbatch.facts import REFUSED
 from simbatch.request import Request
 from simbatch.router import ROUTERS, LeastLoaded, PrefixAffinity, Replica
 from simbatch.trace.generate import generate
@@ -108,6 +109,35 @@ def test_running_ahead_equals_stepping_with_several_replicas(world: dict[str, An
     if world["replicas"] > 1:
         assert stepped.decisions is not None
         assert {step["replica"] for step in stepped.decisions} <= set(range(world["replicas"]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.sampled_from([2, 20]), st.sampled_from([1, 2, 3, 6])), min_size=3, max_size=8),
+    users=st.integers(1, 3),
+)
+@example(lengths=[(20, 1), (2, 2), (2, 3), (20, 3), (20, 3), (20, 3)], users=2)
+def test_what_a_drop_causes_comes_after_the_plans_of_its_instant(lengths: list[tuple[int, int]], users: int) -> None:
+    """V0 drops the prompt of 20 when it plans, and its user's next request goes to a replica that has planned."""
+    prompts, outputs = zip(*lengths, strict=True)
+    trace = sb.Trace.from_columns(prompt_tokens=prompts, output_tokens=outputs)
+    small: dict[str, Any] = {"kv_tokens": 32, "block_size": 1, "max_model_len": 28, "watermark": 0.5}
+    stepped, ahead = (
+        sb.simulate(
+            trace,
+            system="vllm-v0",
+            replicas=2,
+            concurrency=users,
+            timing="linear:base_ms=2",
+            step=step,
+            **small,
+        )
+        for step in (True, False)
+    )
+    assert (stepped.facts.requests["status"] == REFUSED).sum() == prompts.count(20)
+    for what in ("requests", "rows", "extra_gaps", "stays"):
+        for name, column in getattr(stepped.facts, what).items():
+            assert np.array_equal(column, getattr(ahead.facts, what)[name]), (what, name)
 
 
 def test_waiting_of_several_replicas_is_added_up() -> None:
