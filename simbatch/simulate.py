@@ -159,7 +159,8 @@ def simulate(
             zip(parts_of_each, recorders, logs, strict=True)
         )
     ]
-    dispatch = Dispatch(engines, make_router(router), len(trace)) if replicas > 1 else None
+    chooses = make_router(router)
+    dispatch = Dispatch(engines, chooses, len(trace)) if replicas > 1 else None
     submit = engines[0].submit if dispatch is None else dispatch.submit
     if loop is None:
         env.process(replay(env, trace.requests(), submit))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp, factorial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from click.testing import Result
 
 import simbatch as sb
 from simbatch.answers.highest_rate import TOLERANCE
+from simbatch.answers.sized import Choice
 from simbatch.timing.linear import LinearTiming
 
 MEAN_TOKENS = 1000
@@ -150,7 +152,25 @@ def test_stricter_limits_give_a_lower_rate_and_none_at_all_an_answer() -> None:
 
 def test_a_trace_that_is_too_short_to_tell_says_so() -> None:
     found = sb.size(sb.Trace.from_lengths([10] * 20, [10] * 20), ttft_s=60.0, seeds=2, **SMALL)
-    assert any("the trace is too short to tell" in warning for warning in found.warnings)
+    assert "the trace is too short to tell" in found.best.failed
+    assert (found.best.replicas, found.metrics()["rate_per_replica"]) == (None, None), "no figure that is none"
+    assert repr(found).startswith("NO ANSWER: the trace is too short to tell")
+
+
+def test_an_interval_of_rates_does_not_go_below_none() -> None:
+    held = [replace(small().best.found[0], held=replace(small().best.curve[0], rate_per_s=rate), broken=None)
+            for rate in (1.0, 20.0)]  # fmt: skip
+    rate = Choice({}, None, found=held).rate
+    assert rate.low == 0.0 < rate.mean < rate.high
+
+
+def test_what_is_not_needed_is_checked_all_the_same() -> None:
+    with pytest.raises(sb.UsageError, match="unknown router 'banana'"):
+        small(router="banana")
+    with pytest.raises(sb.UsageError, match="unknown router 'banana'"):
+        sb.simulate(sb.Trace.from_lengths([10], [10]), router="banana", **SMALL)
+    with pytest.raises(sb.UsageError, match="the number of processes is 0"):
+        small(n_jobs=0)
 
 
 def test_a_batch_that_still_fills_says_so() -> None:
@@ -193,7 +213,8 @@ def test_lists_make_a_table_with_the_cheapest_first() -> None:
         sb.Deployment("llama-13b"),
         rate_per_s=20,
         ttft_s=1.0,
-        requests=100,
+        tpot_s=0.02,
+        requests=200,
         seeds=2,
         over={"gpu": ["h100", "a100-80", "l4"], "max_num_seqs": [32, 256]},
         price_usd_per_hour={"h100": 2.5, "a100-80": 1.0, "l4": 0.5},

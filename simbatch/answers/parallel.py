@@ -12,7 +12,8 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from simbatch.errors import SimbatchError
+from simbatch.checks import whole
+from simbatch.errors import SimbatchError, UsageError
 
 Found = TypeVar("Found")
 
@@ -30,6 +31,8 @@ def run_all(
     *n_jobs* processes; -1: as many as there are cores, or as the backend in force has; 1: this process, unless
     a backend is in force. Raises SimbatchError when workers die again and again.
     """
+    if not whole("the number of processes", n_jobs, least=None):
+        raise UsageError("the number of processes is 0. Give 1 or more, or -1 for all cores.")
     if n_jobs == 1 and not _told_where():
         for number, job in enumerate(jobs):
             yield number, task(*job)

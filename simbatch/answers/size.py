@@ -31,7 +31,7 @@ from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError, unknown
 from simbatch.limits import DEFAULT_PERCENTILE, LatencyLimits
 from simbatch.options import DEPLOYMENT_OPTIONS, Options
-from simbatch.router import DEFAULT_ROUTER, Router, describe_router
+from simbatch.router import DEFAULT_ROUTER, Router, describe_router, make_router
 from simbatch.simulate import check_world
 from simbatch.stats import interval
 from simbatch.version import __version__
@@ -94,6 +94,7 @@ def size(
         raise UsageError(f"the rate is {rate_per_s:g}. Give requests per second, above 0.")
     if not callable(trace):
         check_world(trace, deployment)
+    make_router(router)
     traffic = Traffic(trace, requests, burstiness)
     chosen = chosen_seeds(seeds, options.pop("seed", 0))
     combinations = _combinations(over or {})
@@ -184,10 +185,15 @@ def _choice(
     first = search(traffic, seeds[0], limits, arguments, (saturated / 2, saturated * 1.05), bounds)
     if first.held is None:
         return Choice(varied, here, found=[first], failed="no rate keeps the limits")
+    if first.broken is None:
+        return Choice(varied, here, failed=_too_short(first.held))
     near = first.rate_per_s / 1.04, first.rate_per_s * 1.04
     jobs = [(traffic, seed, limits, arguments, near, bounds) for seed in seeds[1:]]
     others = dict(run_all(search, jobs, n_jobs))
     found = [first, *(others[number] for number in range(len(jobs)))]
+    endless = next((one.held for one in found if one.held is not None and one.broken is None), None)
+    if endless is not None:
+        return Choice(varied, here, failed=_too_short(endless))
     error = first.held.timing_error
     scaled: list[Found] = []
     if error:
@@ -207,6 +213,14 @@ def _choice(
         choice.checks = _checked(math.ceil(rate_per_s / least), traffic, rate_per_s, seeds, limits,
                                  {**arguments, "router": router}, n_jobs)  # fmt: skip
     return choice
+
+
+def _too_short(held: Probe) -> str:
+    """Why a rate that nothing broke is no answer."""
+    return (
+        f"the trace is too short to tell: {held.rate_per_s:.3g} requests/s, many times what is served in the long run, "
+        "still keep the limits; give more requests, or stricter limits"
+    )
 
 
 def _checked(

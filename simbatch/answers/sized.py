@@ -41,7 +41,8 @@ class Choice:
     @property
     def rate(self) -> Interval:
         """Requests per second that one replica holds."""
-        return interval([found.rate_per_s for found in self.found])
+        found = interval([found.rate_per_s for found in self.found])
+        return found if found.low is None else found._replace(low=max(0.0, found.low))
 
     @property
     def replicas(self) -> int | None:
@@ -163,13 +164,7 @@ class Size:
             for found in choice.found:
                 probes = [one for one in (found.held, found.broken) if one is not None]
                 said |= dict.fromkeys(text for one in probes for text in one.warnings)
-                if found.broken is None and found.held is not None:
-                    rate = found.held.rate_per_s
-                    said[
-                        f"{rate:.3g} requests per second were still held, many times what is served in the long "
-                        "run: the trace is too short to tell. Give more requests, or stricter limits"
-                    ] = None
-                elif found.held is not None and found.held.still_filling:
+                if found.held is not None and found.held.still_filling:
                     said[
                         f"at {found.held.rate_per_s:.3g} requests per second fewer left than came until the end: the "
                         "batch still filled, so less may be held in the long run. Give more requests"

@@ -73,7 +73,7 @@ def _rate(rate: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
         half = percent((rate["high"] - rate["mean"]) / rate["mean"])
         level = f"{rate['confidence']:.0%}".replace("%", " %")
         interval = f"{number(rate['low'])} to {number(rate['high'])} (± {half}, {level}, {seeds} seeds)"
-    yield line("a replica", f"{number(rate['mean'])} requests/s", interval)
+    yield line("a replica", f"{number(rate['mean'])} requests/s", *([interval] if interval else []))
     if "timing_error" in rate:
         error = rate["timing_error"]
         ends = f"{number(error['low'])} to {number(error['high'])} requests/s"
