@@ -47,6 +47,7 @@ _WORDS = {"status": STATUSES, "cause": CAUSES}
 _OF_REPLICAS = ("replica",)
 """Columns that only runs of several replicas have."""
 _SCALARS = ("capacity_tokens", "peak_held_tokens", "iterations", "events", "wall_s")
+_COUNTS = ("capacity_tokens", "peak_held_tokens", "iterations", "events", "replicas")
 _OPTIONAL = ("gpu_memory_share", "price_usd_per_hour", "warnings")
 _DIGITS = 12
 
@@ -99,6 +100,12 @@ def load(folder: Path) -> Facts:
             f"{folder / FACTS} has format {single.get('format')!r}, this version reads {FORMAT}. "
             "Run it again with this version: config.json says what to repeat."
         )
+    for name in (*_SCALARS, *_OPTIONAL, "planned_ahead", "replicas"):
+        if name not in single or (name in _COUNTS and type(single[name]) is not int):
+            raise UsageError(
+                f"{folder / FACTS} is not as it was saved: {name!r} is missing or is not a value. "
+                "Load a folder that Result.save or -o wrote and nobody changed."
+            )
     ids: list[str] = []
     tables = {}
     for name, columns in _TABLES.items():

@@ -237,6 +237,11 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"steps\.csv\.gz is not as it was saved: 'cause' is missing"):
         Result.load(folder)
     steps.write_bytes(whole)
+    single = json.loads((folder / "facts.json").read_text())
+    for wrong in ({**single, "replicas": "two"}, {name: single[name] for name in single if name != "replicas"}):
+        (folder / "facts.json").write_text(json.dumps(wrong))
+        with pytest.raises(UsageError, match=r"facts\.json is not as it was saved: 'replicas' is missing or is not"):
+            Result.load(folder)
     (folder / "facts.json").write_text('{"format": 99}')
     with pytest.raises(UsageError, match=r"has format 99, this version reads 1\. Run it again"):
         Result.load(folder)
