@@ -105,6 +105,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: sb.LinearTiming(token_us=None), "linear timing: token_us is None. Give a number."),
     (lambda: sb.capacity("llama"), "the deployment is 'llama'. Give a Deployment"),
     (lambda: sb.compare(TRACE, HERE, systems=5), "the systems are 5. Give names"),
+    (lambda: sb.sweep(TRACE, HERE, grid=5), "the grid is 5. Give names and values to try"),
+    (lambda: sb.sweep(TRACE, HERE, grid={"seed": [1]}, folder=5), "the folder is 5. Give a path"),
+    (lambda: sb.sweep(5, HERE, grid={"seed": [1]}), "the trace is 5, not a Trace."),
+    (lambda: sb.sweep(TRACE, "h100", grid={"seed": [1]}), "the deployment is 'h100'. Give a Deployment"),
     (lambda: sb.size(5, HERE, ttft_s=1), "the trace is 5, not a Trace."),
     (lambda: sb.size(TRACE, "h100", ttft_s=1), "the deployment is 'h100'. Give a Deployment"),
 ]

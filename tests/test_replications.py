@@ -274,6 +274,13 @@ def test_replicas_router_and_warm_up_on_the_command_line(simbatch: Callable[...,
     assert "router 'mine'" in simbatch("run", *ASK, "--router", "mine", "--replicas", 2).stderr
 
 
+def test_a_folder_of_several_seeds_says_whose_run_it_holds(simbatch: Callable[..., Result]) -> None:
+    done = simbatch("run", *ASK, "--seeds", 3, "--seed", 4, "-o", "some")
+    assert done.exit_code == 0, done.stderr
+    assert "some holds the run of seed 4; its metrics.json is of all 3" in done.stderr
+    assert "holds the run of" not in simbatch("run", *ASK, "-o", "one").stderr
+
+
 def test_compare_with_seeds(simbatch: Callable[..., Result]) -> None:
     done = simbatch("compare", *ASK, "--systems", "naive,vllm", "--seeds", 3, "-o", "both")
     assert done.exit_code == 0, done.stderr

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from simbatch.answers.figures import flat
 from simbatch.answers.kept import key_of, read_row, write_row
 from simbatch.answers.parallel import run_all
-from simbatch.checks import shown
+from simbatch.checks import path, shown
 from simbatch.deployment import Deployment
 from simbatch.errors import SimbatchError, UsageError
 from simbatch.metrics import plain
 from simbatch.options import DEPLOYMENT_OPTIONS, Options
 from simbatch.places import make_place
-from simbatch.simulate import simulate
+from simbatch.simulate import check_world, simulate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,9 @@ def sweep(
     cannot be written.
     """
     points = _points(grid)
-    kept = None if folder is None else Path(folder)
+    if not callable(trace):
+        check_world(trace, deployment)
+    kept = None if folder is None else path("the folder", folder)
     if kept is not None:
         make_place(kept)
     keys = [key_of(trace, deployment, {**options, **point}) for point in points] if kept is not None else []
@@ -104,6 +106,8 @@ def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> 
                 raise UsageError(f"{name} is {shown(values)}, which is no list of values. Give for example [1, 2].")
         grid = {name: list(values) for name, values in grid.items()}
         points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    elif not isinstance(grid, Iterable) or isinstance(grid, str):
+        raise UsageError(f"the grid is {shown(grid)}. Give names and values to try, such as {{'rate_per_s': [5, 10]}}.")
     else:
         points = [dict(point) for point in grid]
     if not points or not any(points):

@@ -93,6 +93,9 @@ def run_verb(ctx: click.Context, /, **asked: Any) -> None:
     # Last: a disk that fails must not take what is known with it.
     if place is not None:
         folder.save(result, place, metrics)
+        if asked["seeds"] is not None and not asked["quiet"]:
+            whose = f"{place} holds the run of seed {result.config['seed']}"
+            terminal.warn([f"{whose}; its metrics.json is of all {len(results)}"])
     if not served:
         raise SimbatchError(
             f"none of the {metrics['requests']['arrived']:,} requests could be served. "

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simbatch import checks
-from simbatch.checks import whole
+from simbatch.checks import names, whole
+from simbatch.checks import path as checked_path
 from simbatch.errors import UsageError
 from simbatch.request import Request
 from simbatch.trace import retime, select, show
@@ -138,7 +138,7 @@ class Trace:
         how: dict[str, Any] = {
             "drop_bad": drop_bad,
             "sort": sort,
-            "columns": dict(checks.names("columns", columns)) if columns else None,
+            "columns": dict(names("columns", columns)) if columns else None,
             "time_scale": time_scale,
             "time_unit": time_unit,
             "wrap_s": wrap_s,
@@ -173,7 +173,7 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Writes the trace to a .csv or .jsonl file, packed if the name ends in .gz; `load` reads it back equal."""
-        write_table(checks.path("the file", path), columns_of(self), self.provenance, self.transforms)
+        write_table(checked_path("the file", path), columns_of(self), self.provenance, self.transforms)
 
     @redrawable
     def at_rate(self, rate_per_s: float, burstiness: float = 1.0, seed: int = 0) -> Trace:
