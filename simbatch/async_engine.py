@@ -14,6 +14,7 @@ from typing import Any
 
 import simpy
 
+from simbatch import faults
 from simbatch.engine import Engine
 from simbatch.progression import iterations_by
 from simbatch.record import Stretch
@@ -40,6 +41,8 @@ class AsyncEngine(Engine):
                 yield self._sleep()
                 self.now_ps = int(env.now)
             asked = scheduler.plan(waiting, running, memory, self.now_ps)
+            if not isinstance(asked, Plan):
+                raise faults.no_plan(scheduler, asked)
             plan: Plan | None = asked
             if asked.preempted or asked.dropped or not (asked.chunks or (asked.decodes and running.decoding)):
                 plan = self._settle(asked)
@@ -89,6 +92,8 @@ class AsyncEngine(Engine):
                 self.running.leave(sequence)
                 self.memory.release(sequence)
             else:  # preempted while its last token was on the way
+                if sequence not in self.waiting:
+                    raise faults.dropped_with_its_last_token(self.scheduler, sequence, at_ps)
                 self.waiting.remove(sequence)
             self.memory.forget(sequence)
 

@@ -147,6 +147,8 @@ class Engine:
                 yield self._sleep()
                 self.now_ps = int(env.now)
             plan = scheduler.plan(waiting, running, memory, self.now_ps)
+            if not isinstance(plan, Plan):
+                raise faults.no_plan(scheduler, plan)
             if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
                 other = self._settle(plan)
                 if other is None:

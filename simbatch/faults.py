@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from simbatch.checks import shown
 from simbatch.errors import PolicyError, SimbatchError
 from simbatch.request import Sequence
 from simbatch.units import MAX_PS, PS_PER_S
@@ -36,6 +37,20 @@ def lets_nobody_leave(scheduler: object, running: int, now_ps: int) -> PolicyErr
         f"{_name(scheduler)} lets nobody leave at {_seconds(now_ps)}, although "
         f"all {running} that run have got their last token. "
         "Its leaves() must let them go when the last one has finished."
+    )
+
+
+def dropped_with_its_last_token(scheduler: object, sequence: Sequence, now_ps: int) -> PolicyError:
+    return PolicyError(
+        f"{_name(scheduler)} gave up on {sequence.id}, whose last token came at {_seconds(now_ps)}. "
+        "Whoever was preempted with a token on its way (`last_token_ps` lies ahead) must wait until that has come."
+    )
+
+
+def no_plan(scheduler: object, given: object) -> PolicyError:
+    return PolicyError(
+        f"{_name(scheduler)}.plan() returned {shown(given)}. "
+        "It must return the Plan that it made, also where nothing is to be done."
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import simbatch as sb
@@ -200,3 +203,48 @@ def test_broken_timings_are_caught(timing: sb.Timing, says: str) -> None:
 def test_built_in_timings_pass(gpu: str) -> None:
     check_timing(sb.LinearTiming(base_ms=5, token_us=20, context_ns=20))
     check_timing(sb.RooflineTiming(sb.Deployment("qwen2.5-3b", gpu=gpu)))
+
+
+class Silent(sb.Continuous):
+    """Makes a plan and keeps it to itself."""
+
+    def plan(self, *args: Any) -> Any:
+        super().plan(*args)
+
+
+@pytest.mark.parametrize("system", ["vllm", "vllm-v0"])
+def test_a_policy_that_returns_no_plan_is_told_so(system: str) -> None:
+    trace = sb.Trace.from_lengths([10], [5])
+    with pytest.raises(sb.PolicyError, match=r"^Silent\.plan\(\) returned None\. It must return the Plan"):
+        sb.simulate(trace, system=system, scheduler=Silent(), timing="linear:base_ms=1", kv_tokens=64, max_model_len=32)
+
+
+CRAMPED: dict[str, Any] = {
+    "timing": "linear:base_ms=1",
+    "kv_tokens": 40,
+    "block_size": 4,
+    "max_model_len": 32,
+}
+
+
+class Impatient(sb.VllmV1):
+    """Gives up on whoever was preempted."""
+
+    def plan(self, waiting: Any, running: Any, memory: Any, now_ps: int) -> sb.Plan:
+        plan = super().plan(waiting, running, memory, now_ps)
+        while waiting and waiting.head().preemptions:
+            plan.drop(waiting.head())
+        return plan
+
+
+def test_a_request_whose_last_token_is_on_its_way_must_not_be_given_up() -> None:
+    """It was preempted with a token in flight."""
+    said = set()
+    for seed in range(60):
+        prompts, outputs = np.random.default_rng(seed).integers(1, 14, (2, 8))
+        trace = sb.Trace.from_lengths(prompts, outputs)
+        try:
+            sb.simulate(trace, scheduler=Impatient(), async_scheduling=True, **CRAMPED)
+        except sb.PolicyError as error:
+            said.add(str(error).split(" gave up on ")[0])
+    assert said == {"Impatient"}

@@ -318,3 +318,14 @@ def test_parallel_samples_and_closed_loops(
     )
     if found is not None:
         assert table(found[0]) == found[1]
+
+
+def test_an_interval_between_prompts_is_no_lack_of_tokens() -> None:
+    """Four iterations lie between those that compute prompts: a wait for the next of them has no limit to raise."""
+    trace = sb.Trace.from_columns(arrival_s=[0.0, 0.001, 0.012, 0.013], prompt_tokens=[8] * 4, output_tokens=[30] * 4)
+    found = sb.simulate(
+        trace, timing="linear:base_ms=2", kv_tokens=1024, max_model_len=64, prefill_schedule_interval=5, seed=0
+    )
+    parts = waits(found.facts).ps
+    assert parts["policy"].sum() > 0
+    assert parts["token_budget"].sum() == 0

@@ -143,14 +143,18 @@ class Continuous(Scheduler):
                 waiting.remove(sequence)
                 passed_over.append(sequence)
                 continue
-            budget -= self._admit_head(plan, sequence, budget, most, prompts)
-            if plan.held_back:
+            tokens = self._admit_head(plan, sequence, budget, most, prompts)
+            if not tokens:
                 break
+            budget -= tokens
         for sequence in reversed(passed_over):
             waiting.put_back(sequence)
 
     def _admit_head(self, plan: Plan, sequence: Sequence, budget: int, most: int, prompts: bool) -> int:
-        """Admit *sequence* and return its tokens, or say in the plan what holds it back."""
+        """Admit *sequence* and return its tokens; 0 when it is held back, with the reason in the plan.
+
+        An iteration that computes no prompts holds them back for no lack of anything, and names no reason.
+        """
         limits, running, memory = self.limits, plan.running, plan.memory
         if len(running.members) >= self._seats:
             plan.held_back = Cause.MAX_NUM_SEQS
@@ -159,7 +163,9 @@ class Continuous(Scheduler):
         want = tokens = sequence.known - found
         if tokens > most:
             tokens = most
-        if budget <= 0 or (tokens > budget and not limits.enable_chunked_prefill) or (not prompts and want > 1):
+        if not prompts and want > 1 and budget > 0:
+            return 0
+        if budget <= 0 or (tokens > budget and not limits.enable_chunked_prefill):
             plan.held_back = Cause.TOKEN_BUDGET
             return 0
         if tokens > budget:
