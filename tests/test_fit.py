@@ -256,6 +256,26 @@ def test_the_json_object() -> None:
     assert found["n"] == {"iterations": 2400, "runs": 6}
 
 
+@pytest.mark.parametrize(
+    ("column", "number", "says"),
+    [
+        ("tokens", 1e12, r"row 8 has 1,000,000,000,000 tokens, more than any engine schedules\."),
+        ("context_tokens", 1e15, r"row 8 has 1,000,000,000,000,000 context_tokens, more than any engine schedules\."),
+        (
+            "context_tokens",
+            0,
+            r"row 8 has 0 context_tokens for .* tokens\. They are those in the cache when the iteration",
+        ),
+    ],
+)
+def test_numbers_that_no_iteration_has(column: str, number: float, says: str) -> None:
+    frame = log_of(runs=1, rows=50)
+    frame[column] = frame[column].astype(float)
+    frame.loc[7, column] = number
+    with pytest.raises(sb.UsageError, match=says):
+        iterations_of(frame, HERE)
+
+
 def test_two_hundred_thousand_rows(record_property: Callable[[str, object], None]) -> None:
     """Cells, not rows, are what is fitted: counted here; seconds are reported."""
     rows = log_of(rows=34_000)

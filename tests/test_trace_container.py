@@ -79,7 +79,7 @@ def test_a_file_that_breaks_off_in_a_line(tmp_path: Path, content: str, name: st
     [
         (b"", "is empty. A trace has a line of column names, then one line per request."),
         (b" \n\n", "is empty. A trace has a line of column names, then one line per request."),
-        (gzip.compress(b""), "is empty. A trace has a line of column names, then one line per request."),
+        (gzip.compress(b"", mtime=0), "is empty. A trace has a line of column names, then one line per request."),
         (b"# a\n# b\n", "holds comments only. Add a line of column names and one line per request."),
         (b"PAR1\x15\x04", "is a parquet file, not csv or jsonl. Save it as csv or jsonl in UTF-8 (gzip is fine)."),
         (

@@ -33,6 +33,8 @@ FEWEST = 20
 """Iterations below which nothing is fitted."""
 LEAST_OF_PEAK = 0.6
 """Measured time over the time at the GPU's peaks, below which a unit or a name must be wrong."""
+MOST = {"tokens": 1 << 24, "context_tokens": 1 << 36}
+"""Largest numbers of an iteration that are believed."""
 MOST_OF_PEAK, LONG_S = 300.0, 1.0
 """The same for times that are too long: so many times the peaks', and longer than this."""
 
@@ -99,7 +101,21 @@ def iterations_of(frame: pd.DataFrame, deployment: Deployment, run: str = "run")
 
 
 def _check_counts(given: Mapping[str, Floats], run: str) -> None:
-    """Raises UsageError where a part is more than the whole."""
+    """Raises UsageError where a part is more than the whole, or a number is one that no engine has."""
+    for column, most in MOST.items():
+        if column in given and (given[column] > most).any():
+            at = int(np.argmax(given[column]))
+            raise UsageError(
+                f"{run}: row {at + 1} has {given[column][at]:,.0f} {column}, more than any engine schedules. "
+                "Leave such rows out: the range that a profile knows would hold everything."
+            )
+    if "context_tokens" in given and (given["context_tokens"] < given["tokens"]).any():
+        at = int(np.flatnonzero(given["context_tokens"] < given["tokens"])[0])
+        raise UsageError(
+            f"{run}: row {at + 1} has {given['context_tokens'][at]:,.0f} context_tokens for {given['tokens'][at]:,.0f} "
+            "tokens. They are those in the cache when the iteration ends, its own included: add tokens to a count "
+            "that was taken before it."
+        )
     for part, whole in (("prefill_tokens", "tokens"), ("sequences", "tokens"), ("prefill_sequences", "sequences")):
         if part in given and whole in given and (given[part] > given[whole]).any():
             at = int(np.flatnonzero(given[part] > given[whole])[0])
