@@ -240,6 +240,7 @@ def test_lists_make_a_table_with_the_cheapest_first() -> None:
         ({"over": {"gpu": ["h100"]}}, "gpu belong to a deployment, and there is none"),
         ({"requests": 0}, "the number of requests is 0"),
         ({"seeds": 1}, "at least 2 different ones"),
+        ({"rate_per_s": 1e6, "tpot_s": 0.02}, "1,000,000 requests per second are"),
     ],
 )
 def test_what_cannot_be(more: dict[str, Any], text: str) -> None:

@@ -32,7 +32,7 @@ from simbatch.errors import SimbatchError, UsageError, unknown
 from simbatch.limits import DEFAULT_PERCENTILE, LatencyLimits
 from simbatch.options import DEPLOYMENT_OPTIONS, Options
 from simbatch.router import DEFAULT_ROUTER, Router, describe_router, make_router
-from simbatch.simulate import check_world
+from simbatch.simulate import MOST_REPLICAS, check_world
 from simbatch.stats import interval
 from simbatch.version import __version__
 
@@ -210,7 +210,13 @@ def _choice(
         least = low if low is not None and low > 0 else min(one.rate_per_s for one in found)
         if least <= 0:
             return Choice(varied, here, found=found, failed="with some seeds no rate keeps the limits")
-        choice.checks = _checked(math.ceil(rate_per_s / least), traffic, rate_per_s, seeds, limits,
+        replicas = math.ceil(rate_per_s / least)
+        if replicas > MOST_REPLICAS - _CORRECTIONS:
+            raise UsageError(
+                f"{rate_per_s:,.0f} requests per second are {replicas:,} replicas of {least:,.3g} each, "
+                f"more than the {MOST_REPLICAS:,} that can be simulated together. Give a lower rate and multiply."
+            )
+        choice.checks = _checked(replicas, traffic, rate_per_s, seeds, limits,
                                  {**arguments, "router": router}, n_jobs)  # fmt: skip
     return choice
 

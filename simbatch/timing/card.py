@@ -24,7 +24,8 @@ the data depends on it, so it has the usual value."""
 KINDS = ("measured", "estimated")
 RANGES = ("tokens", "sequences", "context_tokens", "prefill_tokens", "waiting")
 """Inputs whose measured range a card states."""
-_ERRORS = ("median", "p95", "worst", "step", "moved", "moved_gpu")
+_RECKONED = ("step", "moved", "moved_gpu")
+_ERRORS = ("median", "p95", "worst", *_RECKONED)
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ def _check(card: ProfileCard) -> None:
     numbers |= {f"table.{name}": value for name, values in card.table.items() for value in values}
     if card.front_end_ms is not None:
         numbers["front_end_ms"] = card.front_end_ms
+    for name in _RECKONED:
+        if real(name, getattr(card.error, name)) >= 1:
+            raise UsageError(
+                f"error.{name} is {getattr(card.error, name)}: iterations that may take no time at all are no timing. "
+                "Give a share below 1."
+            )
     for name, value in numbers.items():
         least_is_out = name.startswith("table.")
         if not 0 <= real(name, value) < math.inf or (least_is_out and not value):
