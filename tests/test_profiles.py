@@ -234,7 +234,7 @@ def test_a_card_file_is_read_with_errors_that_name_it(tmp_path: Path) -> None:
         (card_text(small_card()).replace("low = 900.0", "low = nan"), "step_us.low is nan"),
         (
             re.sub(r"(?m)^step = .*", "step = 1.5", card_text(small_card())),
-            "error.step is 1.5: iterations that may take",
+            "error.step is 1.5: iterations that may",
         ),
         (card_text(small_card()).replace('unit = "µs"', 'unit = "ms"'), "step_us is in 'ms'. Give it in µs"),
         (re.sub("(?m)^moved = .*", "moved = -1", card_text(small_card())), "error.moved is -1"),
