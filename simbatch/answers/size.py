@@ -1,8 +1,8 @@
 """How many GPUs for a rate within limits, and the highest rate that one replica holds.
 
 The latter is an interval over seeds, since a capacity is a distribution: each seed has requests and
-arrivals of its own. For a rate, the number of replicas that follows from the lower end of the interval
-is simulated behind a router, and corrected by what comes out. Several deployments or engine
+arrivals of its own. For a rate, the number of replicas that follows from the lower end of the interval, or from
+the lowest of its seeds, is simulated behind a router, and corrected by what comes out. Several deployments or engine
 options make a table, cheapest first among those that keep the limits.
 """
 
@@ -206,8 +206,9 @@ def _choice(
     drawn = [one for _, one in sorted(run_all(probe, curve, n_jobs), key=lambda pair: pair[0])]
     choice = Choice(varied, here, found=found, scaled=scaled, curve=drawn)
     if rate_per_s is not None:
-        low = interval([one.rate_per_s for one in found]).low
-        least = low if low is not None and low > 0 else min(one.rate_per_s for one in found)
+        rates = [one.rate_per_s for one in found]
+        # With few seeds the interval reaches far below all of them; what follows is simulated with each in any case.
+        least = max(interval(rates).low or 0.0, min(rates))
         if least <= 0:
             return Choice(varied, here, found=found, failed="with some seeds no rate keeps the limits")
         replicas = math.ceil(rate_per_s / least)
