@@ -115,5 +115,6 @@ def _partner(slopes: Mapping[str, Floats], name: str, others: list[str]) -> str:
     """Whose effect is the most like that of *name*: alone, if one nearly does it, else the two that matter most."""
     own = slopes[name]
     alone = {other: abs(own @ slopes[other]) / np.linalg.norm(own) / np.linalg.norm(slopes[other]) for other in others}
-    best = sorted(alone, key=lambda other: -alone[other])
+    # Rounded, so that of those that are equal but for rounding it is the same one on every machine.
+    best = sorted(alone, key=lambda other: -round(alone[other], 9))
     return best[0] if alone[best[0]] ** 2 > MOST_ALIKE or len(best) == 1 else f"{best[0]} and {best[1]}"
