@@ -48,7 +48,7 @@ class AsyncEngine(Engine):
                 plan = self._settle(asked)
             if plan is None:
                 if self._busy_until > self.now_ps:
-                    yield self._late(self._busy_until, self._apply_priority)
+                    yield env.late(self._busy_until, self._apply_priority)
                 else:
                     yield self._sleep()
                 self.now_ps = int(env.now)
@@ -56,10 +56,11 @@ class AsyncEngine(Engine):
                 stretch = self._begin(plan, self._next_start_ps())
                 boundary = stretch.start_ps
                 if not self._unprocessed:
-                    self._run_ahead(plan, stretch)
+                    if stretch.steady:
+                        self._run_ahead(plan, stretch)
                     boundary = self._boundary_of(stretch)
                 if self.step or env.peek() <= boundary or (self.feedback and self._unprocessed):
-                    yield self._wait(boundary)
+                    yield self._wait(stretch)
                     self._boundary = None
                     boundary = self._boundary_of(stretch)
                 self.now_ps = boundary
@@ -74,7 +75,7 @@ class AsyncEngine(Engine):
             if self._unprocessed:
                 self._process_outputs()
             if self.feedback:
-                yield self._late(self.now_ps, self._plan_priority)
+                yield env.late(self.now_ps, self._plan_priority)
 
     def _process_outputs(self) -> None:
         """Batches that have ended by now have delivered their tokens."""
@@ -99,15 +100,13 @@ class AsyncEngine(Engine):
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         stretch = super()._begin(plan, start_ps)
-        stretch.unseen_live = 0
-        if self._unprocessed:
-            for _, finishing in self._unprocessed:
-                for sequence in finishing:
-                    # Planned with, although it ends as the stretch begins.
-                    if sequence in self.running:
-                        stretch.unseen_live += sequence.final_computed
-                    else:
-                        stretch.waiting -= 1
+        for _, finishing in self._unprocessed:
+            for sequence in finishing:
+                # Planned with, although it ends as the stretch begins.
+                if sequence in self.running:
+                    self.recorder.unseen(sequence.final_computed, 0)
+                else:
+                    self.recorder.unseen(0, 1)
         return stretch
 
     def _next_start_ps(self) -> int:

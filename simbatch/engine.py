@@ -11,6 +11,7 @@ Ties: a boundary is a late event, so everything else of its instant has happened
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from heapq import heappush
 from typing import Any
 
 import simpy
@@ -45,6 +46,19 @@ class World(simpy.Environment):
 
     after_plans_ps = -1
     """The last instant at which anything came after the plans of that instant."""
+    engines = 0
+    """Replicas that are served in it."""
+
+    def late(self, at: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
+        """*event* (or a new one) happens at *at*, after everything of lower priority number.
+
+        It goes straight into SimPy's queue: a delay would be added to the time that it was taken from.
+        """
+        if event is None:
+            event = simpy.Event(self)
+        event._ok, event._value = True, None
+        heappush(self._queue, (at, priority, next(self._eid), event))  # type: ignore[misc]
+        return event
 
 
 class Engine:
@@ -90,12 +104,13 @@ class Engine:
         self._plan_priority = _LATE + _REPLICAS + replica
         self._idle: simpy.Event | None = None
         self._boundary: simpy.Event | None = None
-        self._stretch = Stretch()
+        self._stretch = Stretch(self.running)
         """The stretch that runs; while the process waits for its boundary, `submit` may shorten it."""
         self._barren = 0
         """Preemptions since the last token came out of anybody."""
         self._in_care = 0
         """Requests accepted and not finished."""
+        env.engines += 1
         env.process(self._serve())
 
     # -- the outside -----------------------------------------------------------------------------
@@ -113,9 +128,9 @@ class Engine:
             self.log.added(sequence)
         if self._idle is not None:
             self._idle, event = None, self._idle
-            self._late(int(self.env.now), self._plan_priority, event)
+            self.env.late(int(self.env.now), self._plan_priority, event)
         elif self._boundary is not None and self._stretch.iterations > 1:
-            self._cut(self._stretch, self._boundary)
+            self._cut(self._boundary)
 
     def _refusal(self, sequence: Sequence) -> str | None:
         if sequence.max_tokens < 1:
@@ -157,11 +172,12 @@ class Engine:
                     continue
                 plan = other
             stretch = self._begin(plan, self.now_ps)
-            self._run_ahead(plan, stretch)
+            if stretch.steady:
+                self._run_ahead(plan, stretch)
             end = stretch.start_ps + stretch.took_ps
             # Could anybody else act up to the boundary, or have to act there?
             if self.step or env.peek() <= end or (self.feedback and self._may_finish(stretch)):
-                yield self._wait(end)
+                yield self._wait(stretch)
                 self._boundary = None
                 end = stretch.start_ps + stretch.took_ps
             self.now_ps = end
@@ -171,7 +187,7 @@ class Engine:
             if self.log is not None:
                 self.log.applied(finished, memory, end)
             if self.feedback:
-                yield self._late(end, self._plan_priority)
+                yield self.env.late(end, self._plan_priority)
 
     def _busy(self) -> bool:
         return bool(self.running.members or self.waiting or self.scheduler.aside)
@@ -208,20 +224,22 @@ class Engine:
             self.env.after_plans_ps = now_ps
             on_finish(sequence, now_ps)
 
-        event = self._late(now_ps, _AFTER_PLANS)
+        event = self.env.late(now_ps, _AFTER_PLANS)
         assert event.callbacks is not None
         event.callbacks.append(told)
 
     def _begin(self, plan: Plan, start_ps: int) -> Stretch:
         """The first iteration of *plan*, which starts at *start_ps*, and how long it takes."""
         stretch = self._stretch
-        stretch.start_ps, stretch.iterations = start_ps, 1
-        describe(stretch, plan, len(self.scheduler.aside), self.memory)
+        describe(stretch, plan, len(self.scheduler.aside))
         first, increment, holds = self.timing.progression(stretch)
         if first < 1:
             raise faults.takes_no_time(self.timing, stretch.tokens, first)
-        stretch.first_ps = stretch.took_ps = first
-        stretch.increment_ps, stretch.holds = increment, holds if holds < FOREVER else FOREVER
+        stretch.start_ps, stretch.first_ps, stretch.increment_ps = start_ps, first, increment
+        stretch.holds = holds if holds < FOREVER else FOREVER
+        stretch.iterations, stretch.took_ps = 1, first
+        stretch.steady = plan.steady
+        self.recorder.begin(stretch, plan)
         if self.log is not None:
             self.log.planned(
                 plan, stretch, self.memory, start_ps, self.scheduler, self.now_ps if self.plans_ahead else None
@@ -229,41 +247,40 @@ class Engine:
         return stretch
 
     def _run_ahead(self, plan: Plan, stretch: Stretch) -> None:
-        """Lengthen *stretch* by the iterations in which the plan, asked again, would be the same."""
-        if stretch.steady:
-            running = self.running
-            if running.ended and len(running.ended) == running.decoding:
-                raise faults.lets_nobody_leave(self.scheduler, len(running), self.now_ps)
-            most = running.next_end - running.clock
-            if most > stretch.holds:
-                most = stretch.holds
-            if (
-                most > 1
-                and not self.step
-                and not self.scheduler.asks_every_iteration
-                and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
-            ):
-                iterations = 1 + self.memory.headroom(most - 1, plan.spare)
-                stretch.iterations = iterations
-                stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
-        if stretch.start_ps + stretch.took_ps > MAX_PS:
-            raise faults.too_long()
+        """Lengthen *stretch*, which is steady, by the iterations in which the plan, asked again, would be the same."""
+        running = self.running
+        if running.ended and len(running.ended) == running.decoding:
+            raise faults.lets_nobody_leave(self.scheduler, len(running), self.now_ps)
+        most = running.next_end - running.clock
+        if most > stretch.holds:
+            most = stretch.holds
+        if (
+            most > 1
+            and not self.step
+            and not self.scheduler.asks_every_iteration
+            and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
+        ):
+            iterations = 1 + self.memory.headroom(most - 1, plan.spare)
+            stretch.iterations = iterations
+            stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
 
     def _apply(self, plan: Plan, stretch: Stretch) -> list[Sequence]:
         """The iterations are done: tokens come out, and prompts that are complete begin to decode.
 
         Returns who has got its last token.
         """
-        running = self.running
-        self.recorder.stretch(stretch, running, self.memory)
-        start = stretch.start_ps
+        running, iterations, start = self.running, stretch.iterations, stretch.start_ps
         end = start + stretch.took_ps
+        if end > MAX_PS:
+            raise faults.too_long()
+        if iterations > 1:
+            self.recorder.last(iterations, self.memory)
         if plan.decodes:
             if running.decoding:
                 self._barren = 0
             if running.paused:
                 self._resume(start, stretch.first_ps)
-            running.clock += stretch.iterations
+            running.clock += iterations
             running.last_decode_ps = end
         elif running.decoding:
             running.pause(start)
@@ -341,24 +358,42 @@ class Engine:
         running = self.running
         return len(running.partial) > 0 or running.clock + stretch.iterations >= running.next_end
 
-    def _wait(self, boundary_ps: int) -> simpy.Event:
-        """The boundary of the stretch, which may be cut short meanwhile."""
-        self._boundary = self._late(boundary_ps, self._apply_priority)
+    def _wait(self, stretch: Stretch) -> simpy.Event:
+        """The boundary of *stretch*.
+
+        An engine that is alone ends it with the iteration in flight when the world goes on. Of several, each would be
+        cut by what happens to the others, so theirs are cut only by their own arrivals.
+        """
+        env = self.env
+        if env.engines == 1:
+            if stretch.iterations > 1:
+                soon = env.peek()
+                if soon <= stretch.start_ps + stretch.took_ps:
+                    self._shorten(stretch, int(soon) - stretch.start_ps)
+            return env.late(self._boundary_of(stretch), self._apply_priority)
+        self._boundary = env.late(self._boundary_of(stretch), self._apply_priority)
         return self._boundary
 
-    def _cut(self, stretch: Stretch, boundary: simpy.Event) -> None:
-        """Somebody arrives now: end *stretch*, which would have ended at *boundary*, with the iteration in flight."""
+    def _cut(self, boundary: simpy.Event) -> None:
+        """Somebody arrives now: end the stretch, which would have ended at *boundary*, with the iteration in flight."""
+        stretch = self._stretch
         elapsed_ps = int(self.env.now) - stretch.start_ps
         if self.env.now == self.env.after_plans_ps:
             elapsed_ps += 1  # a boundary of this instant has passed
-        done = self._iterations_at(stretch, elapsed_ps)
-        if done >= stretch.iterations:
+        if not self._shorten(stretch, elapsed_ps):
             return
-        stretch.iterations = done
-        stretch.took_ps = span(done, stretch.first_ps, stretch.increment_ps)
-        self._boundary = self._late(self._boundary_of(stretch), self._apply_priority)
+        self._boundary = self.env.late(self._boundary_of(stretch), self._apply_priority)
         # The process that waits moves over; the stale event finds nobody and does nothing.
         self._boundary.callbacks, boundary.callbacks = boundary.callbacks, []
+
+    def _shorten(self, stretch: Stretch, elapsed_ps: int) -> bool:
+        """End *stretch* with the iteration in flight *elapsed_ps* after its start; False if it ends by then anyway."""
+        done = self._iterations_at(stretch, elapsed_ps)
+        if done >= stretch.iterations:
+            return False
+        stretch.iterations = done
+        stretch.took_ps = span(done, stretch.first_ps, stretch.increment_ps)
+        return True
 
     def _iterations_at(self, stretch: Stretch, elapsed_ps: int) -> int:
         """Iterations of *stretch* that are decided already *elapsed_ps* after its start."""
@@ -368,12 +403,3 @@ class Engine:
         """Until somebody submits."""
         self._idle = simpy.Event(self.env)
         return self._idle
-
-    def _late(self, at: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
-        """*event* (or a new one) happens at *at*, after everything of lower priority number."""
-        env = self.env
-        if event is None:
-            event = simpy.Event(env)
-        event._ok, event._value = True, None
-        env.schedule(event, priority, at - env.now)  # type: ignore[arg-type]
-        return event

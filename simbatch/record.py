@@ -8,31 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from simbatch.batch import Batch
 from simbatch.facts import FINISHED, GAP_COLUMNS, REFUSED, STAY_COLUMNS, UNFINISHED
 from simbatch.memory.base import Memory
 from simbatch.request import Sequence
-from simbatch.rows import Rows
+from simbatch.rows import STRETCH, Rows
+from simbatch.scheduler.plan import Plan
 from simbatch.timing.base import Iteration
+
+_LIVE, _WAITING = (STRETCH.index(name) - len(STRETCH) for name in ("live", "waiting"))
 
 
 class Stretch(Iteration):
     """A stretch of equal iterations while it runs. An engine has one of these, and fills it anew each time."""
 
-    __slots__ = (
-        "cause",
-        "external",
-        "first_ps",
-        "gaps",
-        "head",
-        "holds",
-        "increment_ps",
-        "iterations",
-        "start_ps",
-        "steady",
-        "took_ps",
-        "unseen_live",
-    )
+    __slots__ = ("first_ps", "holds", "increment_ps", "iterations", "start_ps", "steady", "took_ps")
 
     start_ps: int
     took_ps: int
@@ -42,19 +31,7 @@ class Stretch(Iteration):
     holds: int
     """Iterations for which the progression is good, the first included."""
     steady: bool
-    gaps: int
-    """Sequences that get a token at both ends of each iteration: by so many tokens the live part grows in it."""
-    external: int
-    """KV tokens rounded away, or of no use to the head of the queue, at its start."""
-    unseen_live: int
-    """KV tokens of sequences that have all theirs planned, whose last is on the way."""
-    cause: int
-    head: int
-    """Trace index of who is first in the queue once the plan is made; -1: nobody."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unseen_live = 0
+    """Is it of those that can go on: everybody decodes, and nothing else happens?"""
 
 
 class Recorder:
@@ -89,39 +66,54 @@ class Recorder:
 
     # -- stretches -------------------------------------------------------------------------------
 
-    def stretch(self, s: Stretch, running: Batch, memory: Memory) -> None:
-        """Note *s*, which ends, with what is true since its start; `advance` tells what grew in it."""
-        rows = self.rows
+    def begin(self, s: Stretch, plan: Plan) -> None:
+        """Note *s*, which begins with one iteration of *plan*."""
+        running, waiting, memory, rows = plan.running, plan.waiting, plan.memory, self.rows
+        if len(rows.noted) >= rows.most:
+            rows.put_away()
+        ended = len(running.ended)
+        if running.partial or ended or running.live_padding_tokens:
+            live = running.live_tokens
+        else:
+            live = running.decoding * running.clock - running.origins
+        head = waiting.head() if waiting else None
         rows.noted.extend(
             (
                 s.start_ps,
-                s.iterations,
                 s.first_ps,
                 s.increment_ps,
                 s.holds if s.steady else 0,
                 # Members that have got their last token only keep their seat.
-                len(running.members) - len(running.ended) - len(running.drained),
+                len(running.members) - ended - len(running.drained),
                 s.waiting,
                 s.tokens,
                 s.sequences,
                 s.prefill_tokens,
                 s.context_tokens,
-                s.gaps,
-                running.live_tokens - memory.shared_tokens + s.unseen_live,
+                # By so many tokens the live part grows in each iteration.
+                running.decoding - ended if plan.decodes else 0,
+                live - memory.shared_tokens,
                 memory.held_tokens,
                 memory.internal_tokens,
-                s.external,
-                s.cause,
-                s.head,
+                memory.external_tokens(head),
+                plan.held_back,
+                -1 if head is None else head.index,
+                1,
             )
         )
-        if s.iterations > 1:
-            rows.integrals.extend(memory.advance(s.iterations, s.first_ps, s.increment_ps))
-            held = memory.held_tokens
-            if held > rows.peak_held_tokens:
-                rows.peak_held_tokens = held
-        if len(rows.noted) >= rows.most:
-            rows.put_away()
+
+    def unseen(self, live_tokens: int, preempted: int) -> None:
+        """In the stretch noted last, so many *live_tokens* are of sequences that have all their tokens planned, whose
+        last is on the way; *preempted* of those stand in the queue, and are not going to run."""
+        noted = self.rows.noted
+        noted[_LIVE] += live_tokens
+        noted[_WAITING] -= preempted
+
+    def last(self, iterations: int, memory: Memory) -> None:
+        """The stretch noted last has *iterations*, two or more."""
+        rows = self.rows
+        rows.noted[-1] = iterations
+        memory.advance(iterations, rows.growing())
 
     def gap(self, end_ps: int, gap_ps: int, count: int = 1) -> None:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simbatch.exact import FITS, Ints, over, product, summable
 from simbatch.facts import KV_SHARES
+from simbatch.growth import Growth
 
 STRETCH = (
     "start_ps",
-    "iterations",
     "first_ps",
     "increment_ps",
     "holds",
@@ -37,6 +38,7 @@ STRETCH = (
     "external",
     "cause",
     "head",
+    "iterations",
 )
 """What is noted of a stretch. `holds`: iterations for which its progression is good, the first included; 0 where it is
 not steady."""
@@ -44,7 +46,7 @@ _KEPT = tuple(name for name in STRETCH if name not in ("holds", "held"))
 _DERIVED = ("reserved", "free")
 _EQUAL = ("running", "waiting", "cause", "head", "gaps", "external", "increment_ps")
 """In these a row and a stretch that continues it do not differ."""
-_GATHERED = 512
+_GATHERED = 2048
 """Stretches."""
 
 Columns = dict[str, Any]
@@ -57,8 +59,8 @@ class Rows:
         self.capacity_tokens = capacity_tokens
         self.noted: list[int] = []
         """Of the stretches gathered, `STRETCH` after `STRETCH`."""
-        self.integrals: list[int] = []
-        """Token-picoseconds held, and of those internal, of each of them that came with more than one iteration."""
+        self.growth = Growth()
+        """What the memory takes while they run."""
         self.most = _GATHERED * len(STRETCH)
         """Put them away when `noted` is as long as this."""
         self._open: list[int] = []
@@ -68,24 +70,27 @@ class Rows:
         self._columns: dict[str, array[Any]] = {name: array("q") for name in (*_KEPT, *_DERIVED)}
         self._columns |= {f"{share}_mean": array("d") for share in KV_SHARES}
 
+    def growing(self) -> Growth:
+        """Where to tell what is taken in the stretch that was noted last."""
+        self.growth.stretch = len(self.noted) // len(STRETCH) - 1
+        return self.growth
+
     def put_away(self, last: bool = False) -> None:
         """Join what was gathered and keep it by column. The last row may go on, and is gathered anew unless *last*."""
         if not self.noted:
             return
         table = np.fromiter(self.noted, np.int64, len(self.noted)).reshape(-1, len(STRETCH))
         rows: Columns = {name: table[:, i] for i, name in enumerate(STRETCH)}
-        self.peak_held_tokens = max(self.peak_held_tokens, int(rows["held"].max()))
         took = _took_ps(rows)
         integrals = self._integrals(rows, took)
         joins = _continues(rows, took)
         if joins.any():
             starts = np.flatnonzero(~np.concatenate(([False], joins)))
-            integrals = {name: np.add.reduceat(_exact(of, len(took)), starts) for name, of in integrals.items()}
+            integrals = {name: np.add.reduceat(summable(of, len(took)), starts) for name, of in integrals.items()}
             iterations = np.add.reduceat(rows["iterations"], starts)
             rows = {name: column[starts] for name, column in rows.items()} | {"iterations": iterations}
             took = _took_ps(rows)
         self.noted.clear()
-        self.integrals.clear()
         if not last:
             self.noted.extend(int(rows[name][-1]) for name in STRETCH)
             self._open = [int(of[-1]) for of in integrals.values()]
@@ -95,17 +100,15 @@ class Rows:
 
     def _integrals(self, rows: Columns, took: Ints) -> dict[str, Any]:
         """Token-picoseconds live, held and internal of each stretch."""
-        grown = np.flatnonzero(rows["iterations"] > 1)
-        if self._open:
-            grown = grown[grown > 0]
-        noted = _ints(self.integrals)
         integrals = {"live": _live_integral(rows, took)}
-        for i, name in enumerate(("held", "internal")):
-            of = _product(rows[name], took)
-            integrals[name] = of = of.astype(object) if noted.dtype == object else of
-            of[grown] = noted[i::2]
+        grown = self.growth.put_together(rows["iterations"], took, rows["first_ps"], rows["increment_ps"])
+        for name, (stretches, tokens, integral) in grown.items():
+            integrals[name] = _added(product(rows[name], took), stretches, integral)
+            if name == "held":
+                held = int(_added(rows["held"], stretches, tokens).max())
+                self.peak_held_tokens = max(self.peak_held_tokens, held)
         for name, whole in zip(integrals, self._open, strict=False):
-            if abs(whole) >= _FITS:
+            if abs(whole) >= FITS:
                 integrals[name] = integrals[name].astype(object)
             integrals[name][0] = whole
         return integrals
@@ -122,11 +125,11 @@ class Rows:
         if long.size:
             took = took[long]
             live, held, internal = (of[long] for of in integrals.values())
-            available = _product((self.capacity_tokens - rows["external"])[long], took)
-            means["live"][long] = _over(live, took)
-            means["reserved"][long] = _over(held - live - internal, took)
-            means["internal"][long] = _over(internal, took)
-            means["free"][long] = _over(available - held, took)
+            available = product((self.capacity_tokens - rows["external"])[long], took)
+            means["live"][long] = over(live, took)
+            means["reserved"][long] = over(held - live - internal, took)
+            means["internal"][long] = over(internal, took)
+            means["free"][long] = over(available - held, took)
         for name in KV_SHARES:
             self._columns[f"{name}_mean"].frombytes(means[name].tobytes())
 
@@ -153,9 +156,6 @@ def _continues(rows: Columns, took: Ints) -> NDArray[np.bool_]:
 # Integrals need more than 64 bits now and then. All is done in whole numbers, so that how stretches were cut or
 # gathered makes no difference, and divided at the end.
 
-Ints = NDArray[np.int64]
-_FITS = float(1 << 62)
-
 
 def _took_ps(rows: Columns) -> Ints:
     iterations = rows["iterations"]
@@ -167,32 +167,14 @@ def _live_integral(rows: Columns, took: Ints) -> Any:
     """Each of `gaps` sequences has one token more after each iteration."""
     iterations, gaps = rows["iterations"], rows["gaps"]
     indices = iterations * (iterations - 1) // 2
-    squares = _product(indices, 2 * iterations - 1) // 3
-    grown = _exact(_product(rows["first_ps"], indices), 2) + _exact(_product(rows["increment_ps"], squares), 2)
-    return _exact(_product(rows["live"], took), 2) + _exact(_product(gaps, grown), 2)
+    squares = product(indices, 2 * iterations - 1) // 3
+    grown = summable(product(rows["first_ps"], indices), 2) + summable(product(rows["increment_ps"], squares), 2)
+    return summable(product(rows["live"], took), 2) + summable(product(gaps, grown), 2)
 
 
-def _ints(numbers: list[int]) -> Any:
-    try:
-        return np.fromiter(numbers, np.int64, len(numbers))
-    except OverflowError:
-        return np.array(numbers, dtype=object)
-
-
-def _exact(column: Any, terms: int) -> Any:
-    """*column*, such that sums of *terms* of its numbers are exact."""
-    if column.dtype != object and column.size and float(np.abs(column).max()) * terms >= _FITS:
-        column = column.astype(object)
+def _added(column: Any, places: Ints, numbers: Any) -> Any:
+    """*column* with *numbers* added at *places*, of which some may be the same."""
+    column, numbers = summable(column, 2), summable(numbers, 2 + numbers.size)
+    column = column.astype(object if numbers.dtype == object else column.dtype)
+    np.add.at(column, places, numbers)
     return column
-
-
-def _product(one: Any, other: Any) -> Any:
-    """Exact, as Python's integers where 64 bits are too few."""
-    if one.size and np.abs(one.astype(np.float64) * other.astype(np.float64)).max() >= _FITS:
-        one = one.astype(object)
-    return one * other
-
-
-def _over(integrals: Any, took: Ints) -> list[float]:
-    """Rounded once, whichever kind of integer it is."""
-    return [integral / time for integral, time in zip(integrals.tolist(), took.tolist(), strict=True)]

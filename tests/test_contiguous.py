@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simbatch.batch import Batch
 from simbatch.errors import PolicyError, UsageError
+from simbatch.growth import Growth
 from simbatch.memory import ContiguousMemory, Memory
 from simbatch.memory.placement import PLACEMENTS
 from simbatch.request import Request, Sequence
@@ -218,7 +219,7 @@ def test_decoding_costs_the_memory_nothing() -> None:
     assert memory.take(sequence(100, 100), 100)
     assert memory.headroom(10**9) == 10**9
     assert memory.grow()
-    assert memory.advance(3, 10, 2) == (200 * (10 + 12 + 14), 1 * (10 + 12 + 14))
+    memory.advance(3, Growth())
     assert memory.clock == 3
 
 

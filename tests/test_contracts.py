@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simbatch as sb
+from simbatch.growth import Growth
 from simbatch.memory import ContiguousMemory, CopyOnWriteMemory, OwnPrefixMemory, PrefixCachingMemory
 from simbatch.scheduler.queue import Queue
 from simbatch.testing import check_memory, check_scheduler, check_timing
@@ -127,11 +128,10 @@ def test_broken_policies_are_caught(policy: type[sb.Scheduler], says: str) -> No
 class ForgetfulMemory(sb.PagedMemory):
     """Says that a stretch took no blocks beyond its first iteration."""
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         free = self.free_blocks
-        integrals = super().advance(iterations, first_ps, increment_ps)
+        super().advance(iterations, growth)
         self.free_blocks = free
-        return integrals
 
 
 class HighHeadroom(sb.PagedMemory):

@@ -12,13 +12,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "simbatch"
 
 LAYERS = (
-    ("errors", "version", "progression"),
-    ("units", "facts", "checks", "places", "versions"),
+    ("errors", "version", "progression", "exact"),
+    ("units", "facts", "checks", "places", "versions", "growth"),
     ("request", "stats", "deployment", "rows"),
     ("batch", "faults", "trace", "timing", "limits", "itl", "verdict", "warmup"),
     ("memory", "metrics"),
-    ("scheduler", "record", "conservation", "saved", "waits", "workload"),
-    ("parts", "systems", "decisions", "describe", "result", "options"),
+    ("scheduler", "conservation", "saved", "waits", "workload"),
+    ("parts", "systems", "decisions", "describe", "record", "result", "options"),
     ("engine", "setup"),
     ("async_engine", "caveats", "replicas", "router"),
     ("simulate",),

@@ -84,8 +84,8 @@ class Ledger(sb.PagedMemory):
     def grow(self, spare: int = 0) -> bool:
         return self._book(self.free_blocks, super().grow(spare))
 
-    def advance(self, *args: Any) -> tuple[int, int]:
-        return self._book(self.free_blocks, super().advance(*args))
+    def advance(self, *args: Any) -> None:
+        self._book(self.free_blocks, super().advance(*args))
 
     def release(self, sequence: sb.Sequence) -> int:
         blocks = super().release(sequence)

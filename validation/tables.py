@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simbatch.growth import Growth
 from simbatch.memory import PagedMemory
 from simbatch.request import Sequence
 
@@ -56,13 +57,12 @@ class BlockTables(PagedMemory):
         self._agree()
         return True
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         before = self.clock
-        integrals = super().advance(iterations, first_ps, increment_ps)
-        for clock in range(before, before + iterations - 1):
+        super().advance(iterations, growth)
+        for clock in range(before, self.clock):
             self._hand_out(clock)
         self._agree()
-        return integrals
 
     def _hand_out(self, clock: int) -> None:
         """Whoever is due at *clock* gets one more block."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from simbatch.growth import Growth
 from simbatch.request import Sequence
 
 
@@ -87,12 +88,10 @@ class Memory(Protocol):
         """How often `grow` would succeed in a row, at most *most*. May be low, never high."""
         ...
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         """A stretch of two or more *iterations* is run, the first of which `grow` has made room for.
 
-        Makes room for the others, and returns the time integrals, in token-picoseconds, of what
-        is held and of the part of it that will never be filled (`internal_tokens`); iteration j
-        lasts first + j·increment.
+        Makes room for the others, and tells *growth* when what is taken, and which part of it will never be filled.
         """
         ...
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simbatch.errors import UsageError
+from simbatch.growth import Growth
 from simbatch.memory.placement import Placement, arena
 from simbatch.memory.reserve import Reserve, reserve_name, reserve_rule
 from simbatch.request import Sequence
@@ -182,10 +183,8 @@ class ContiguousMemory:
     def headroom(self, most: int, spare: int = 0) -> int:
         return most
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         self.clock += iterations - 1
-        total_ps = iterations * first_ps + increment_ps * (iterations * (iterations - 1) // 2)
-        return self.held_tokens * total_ps, self.internal_tokens * total_ps
 
     def check(self, batch: Any) -> None:
         self.placement.check()

@@ -12,7 +12,7 @@ from simbatch.request import Sequence
 
 
 class CopyOnWriteMemory(PagedMemory):
-    """`held` of a follower counts its own blocks only."""
+    """`held` of a sequence counts the blocks that it uses, borrowed ones included."""
 
     def __init__(self, num_blocks: int, block_size: int = 16, *, null_blocks: int = 0) -> None:
         super().__init__(num_blocks, block_size, null_blocks=null_blocks)
@@ -31,19 +31,33 @@ class CopyOnWriteMemory(PagedMemory):
         return shared + own + spare <= self.num_blocks
 
     def share(self, leader: Sequence, follower: Sequence) -> None:
-        self._borrowed[follower] = leader.known // self.block_size
+        follower.held = self._borrowed[follower] = leader.known // self.block_size
         self._share(follower, leader.known)
 
+    def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
+        if not self._returns(sequence):
+            return super().room(sequence, tokens, spare)
+        sequence.held = self._borrowed[sequence]
+        enough = super().room(sequence, tokens, spare)
+        sequence.held = 0
+        return enough
+
     def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        returns = sequence in self._borrowed and sequence not in self._sharing
+        if not self._returns(sequence):
+            return super().take(sequence, tokens, spare)
+        sequence.held = borrowed = self._borrowed[sequence]
         if not super().take(sequence, tokens, spare):
+            sequence.held = 0
             return False
-        if returns:
-            self._share(sequence, self._borrowed[sequence] * self.block_size)
+        self._share(sequence, borrowed * self.block_size)
         return True
 
+    def _returns(self, sequence: Sequence) -> bool:
+        """Is it a follower that was thrown out, and borrows again what it comes back to?"""
+        return sequence in self._borrowed and sequence not in self._sharing
+
     def join(self, sequence: Sequence) -> None:
-        if sequence in self._borrowed and not sequence.held and sequence.computed % self.block_size:
+        if sequence.held == self._borrowed.get(sequence) and sequence.computed % self.block_size:
             self._copying[sequence] = None
         super().join(sequence)
 
@@ -53,8 +67,10 @@ class CopyOnWriteMemory(PagedMemory):
 
     def release(self, sequence: Sequence) -> int:
         blocks = super().release(sequence)
+        borrowed = self._borrowed_blocks(sequence)
+        self.free_blocks -= borrowed
         self.shared_tokens -= self._sharing.pop(sequence, 0)
-        return blocks
+        return blocks - borrowed
 
     def forget(self, sequence: Sequence) -> None:
         self._borrowed.pop(sequence, None)
@@ -76,8 +92,8 @@ class CopyOnWriteMemory(PagedMemory):
         self.shared_tokens += tokens - self._sharing.get(follower, 0)
         self._sharing[follower] = tokens
 
-    def _blocks(self, sequence: Sequence, tokens: int) -> int:
-        return super()._blocks(sequence, tokens) - self._borrowed.get(sequence, 0)
-
     def _blocks_now(self, sequence: Sequence) -> int:
         return super()._blocks_now(sequence) - (sequence in self._copying)
+
+    def _borrowed_blocks(self, sequence: Sequence) -> int:
+        return self._borrowed[sequence] if sequence in self._sharing else 0

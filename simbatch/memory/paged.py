@@ -9,12 +9,17 @@ Invariant: free + held = total, and what decoding sequences hold follows from th
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from heapq import heappop, heappush
-from operator import mul
 from typing import Any
 
 from simbatch.errors import UsageError
+from simbatch.growth import Growth
 from simbatch.request import Sequence
+
+NEVER = 1 << 70
+"""A clock, and a multiple of one, that no run reaches."""
 
 
 class PagedMemory:
@@ -43,12 +48,12 @@ class PagedMemory:
         self.internal_tokens = 0
         """Rests of last blocks already held."""
         self._decoding = 0
-        self._due = [0] * block_size
+        self._due = array("q", [0]) * block_size
         """Decoding sequences by the clock, modulo the block size, at which they need a block."""
-        self._rest_at: dict[int, int] = {}
-        """Rests of last blocks that decoding sequences will take, by clock."""
-        self._rest_clocks: list[int] = []
-        """A heap of those clocks, and of some at which nobody takes one any more."""
+        self._rests = [NEVER]
+        """A heap of the last blocks that decoding sequences will take and not fill: clock · block size + rest."""
+        self._withdrawn: Counter[int] = Counter()
+        """Those of its entries that nobody will take any more, and how often."""
         self._ended: set[Sequence] = set()
 
     @property
@@ -88,30 +93,24 @@ class PagedMemory:
     # -- room taken explicitly -------------------------------------------------------------------
 
     def room(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        need = self._blocks(sequence, tokens) - sequence.held
+        need = -(-tokens // self.block_size) - sequence.held
         return (need if need > 0 else 0) + spare <= self.free_blocks
 
     def take(self, sequence: Sequence, tokens: int, spare: int = 0) -> bool:
-        need = self._blocks(sequence, tokens) - sequence.held
+        size, held = self.block_size, sequence.held
+        blocks = -(-tokens // size)
+        need = blocks - held
         if need <= 0:
             return True
         if need + spare > self.free_blocks:
             return False
-        if not sequence.held:
-            self.internal_tokens += sequence.padding_tokens
         self.free_blocks -= need
-        sequence.held += need
-        if sequence.held == self._blocks(sequence, sequence.final_computed):
-            self.internal_tokens += -sequence.final_computed % self.block_size
+        sequence.held = blocks
+        if not held and sequence.padding_tokens:
+            self.internal_tokens += sequence.padding_tokens
+        if blocks == -(-sequence.final_computed // size):
+            self.internal_tokens += -sequence.final_computed % size
         return True
-
-    def _blocks(self, sequence: Sequence, tokens: int) -> int:
-        """Blocks of its own that *sequence* holds when it has *tokens* in the cache."""
-        return -(-tokens // self.block_size)
-
-    def _blocks_now(self, sequence: Sequence) -> int:
-        """Blocks that a decoding *sequence* holds."""
-        return self._blocks(sequence, self.clock - sequence.origin)
 
     def release(self, sequence: Sequence) -> int:
         if sequence.held < 0:
@@ -133,39 +132,36 @@ class PagedMemory:
 
     def _internal(self, sequence: Sequence) -> int:
         """The part of what a sequence that does not decode holds and will never fill."""
-        if sequence in self._ended:
-            return sequence.held * self.block_size
-        if sequence.held == self._blocks(sequence, sequence.final_computed):
-            return sequence.padding_tokens + -sequence.final_computed % self.block_size
-        return sequence.padding_tokens if sequence.held else 0
+        held, size = sequence.held, self.block_size
+        if self._ended and sequence in self._ended:
+            return held * size
+        if held == -(-sequence.final_computed // size):
+            return sequence.padding_tokens + -sequence.final_computed % size
+        return sequence.padding_tokens if held else 0
 
     # -- room that grows with the clock ----------------------------------------------------------
 
     def join(self, sequence: Sequence) -> None:
-        size = self.block_size
-        self._due[sequence.origin % size] += 1
+        size, final, origin = self.block_size, sequence.final_computed, sequence.origin
+        self._due[origin % size] += 1
         self._decoding += 1
-        rest = -sequence.final_computed % size
-        if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
-            at = self._last_block_at(sequence)
-            if at in self._rest_at:
-                self._rest_at[at] += rest
-            else:
-                self._rest_at[at] = rest
-                heappush(self._rest_clocks, at)
+        rest = -final % size
+        if rest and sequence.held < -(-final // size):
+            heappush(self._rests, self._last_block_at(sequence) * size + rest)
         sequence.held = -1  # follows from the origin until it parts
 
     def part(self, sequence: Sequence) -> None:
-        size = self.block_size
+        size, final = self.block_size, sequence.final_computed
         self._due[sequence.origin % size] -= 1
         self._decoding -= 1
-        sequence.held = self._blocks_now(sequence)
-        rest = -sequence.final_computed % size
-        if rest and sequence.held < self._blocks(sequence, sequence.final_computed):
-            at = self._last_block_at(sequence)
-            self._rest_at[at] -= rest
-            if not self._rest_at[at]:
-                del self._rest_at[at]
+        held = sequence.held = self._blocks_now(sequence)
+        rest = -final % size
+        if rest and held < -(-final // size):
+            self._withdrawn[self._last_block_at(sequence) * size + rest] += 1
+
+    def _blocks_now(self, sequence: Sequence) -> int:
+        """Blocks that a decoding *sequence* uses."""
+        return -((sequence.origin - self.clock) // self.block_size)
 
     def _last_block_at(self, sequence: Sequence) -> int:
         """The clock with which a decoding *sequence* takes its last block."""
@@ -177,13 +173,17 @@ class PagedMemory:
         return (self.clock - sequence.origin) % self.block_size == 0
 
     def grow(self, spare: int = 0) -> bool:
-        need = self._due[self.clock % self.block_size]
-        if need + spare > self.free_blocks:
+        size, clock = self.block_size, self.clock
+        need = self._due[clock % size]
+        if need:
+            if need + spare > self.free_blocks:
+                return False
+            self.free_blocks -= need
+        elif spare > self.free_blocks:
             return False
-        self.free_blocks -= need
-        self.clock += 1
-        if self._rest_clocks and self._rest_clocks[0] <= self.clock:
-            self._take_rests(self.clock)
+        self.clock = clock = clock + 1
+        if self._rests[0] < (clock + 1) * size:
+            self._take_rests(clock)
         return True
 
     def headroom(self, most: int, spare: int = 0) -> int:
@@ -202,35 +202,42 @@ class PagedMemory:
             taken += 1
         return taken
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         more = iterations - 1
-        total = iterations * first_ps + increment_ps * (iterations * more // 2)
-        blocks = (self.num_blocks - self.free_blocks) * total
-        internal = self.internal_tokens * total
         if self._decoding:
-            # A block taken j iterations into the stretch is held for the time that is left then.
-            due, at = self._due, self.clock % self.block_size
-            due = due[at:] + due[:at]
-            taken, elapsed = _taken(due, more, first_ps, increment_ps)
-            self.free_blocks -= taken
-            blocks += taken * total - elapsed
+            size, due = self.block_size, self._due
+            at = self.clock % size
+            if at + more <= size:
+                due = due[at : at + more]
+                blocks = sum(due)
+            else:
+                due = due[at:] + due[:at]
+                blocks = more // size * self._decoding + sum(due[: more % size])
+                if more < size:
+                    due = due[:more]
+            if blocks:
+                self.free_blocks -= blocks
+                growth.held(due, size)
         until = self.clock + more
-        if self._rest_clocks and self._rest_clocks[0] <= until:
+        if self._rests[0] < (until + 1) * self.block_size:
             for at, rest in self._take_rests(until):
-                j = at - self.clock
-                internal += rest * (total - j * first_ps - increment_ps * (j * (j - 1) // 2))
+                growth.internal(at - self.clock, rest)
         self.clock = until
-        return blocks * self.block_size, internal
 
     def _take_rests(self, until: int) -> list[tuple[int, int]]:
-        """Last blocks are taken up to the clock *until*: (clock, rests of those blocks)."""
-        clocks, taken = self._rest_clocks, []
-        while clocks and clocks[0] <= until:
-            at = heappop(clocks)
-            rest = self._rest_at.pop(at, 0)
-            if rest:
-                self.internal_tokens += rest
-                taken.append((at, rest))
+        """Last blocks are taken up to the clock *until*: (clock, rest) of each."""
+        rests, size, taken = self._rests, self.block_size, []
+        beyond = (until + 1) * size
+        while rests[0] < beyond:
+            entry = heappop(rests)
+            if entry in self._withdrawn:
+                self._withdrawn[entry] -= 1
+                if not self._withdrawn[entry]:
+                    del self._withdrawn[entry]
+                continue
+            at, rest = divmod(entry, size)
+            self.internal_tokens += rest
+            taken.append((at, rest))
         return taken
 
     def check(self, batch: Any) -> None:
@@ -240,58 +247,21 @@ class PagedMemory:
             if blocks < 0:
                 blocks = self._blocks_now(sequence)
                 internal += sequence.padding_tokens
-                if blocks == self._blocks(sequence, sequence.final_computed):
+                if blocks == -(-sequence.final_computed // self.block_size):
                     internal += -sequence.final_computed % self.block_size
             else:
                 internal += self._internal(sequence)
-            held += blocks
+            held += blocks - self._borrowed_blocks(sequence)
         assert held == self.num_blocks - self.free_blocks, (held, self.free_blocks)
         assert 0 <= self.free_blocks <= self.num_blocks
         assert internal == self.internal_tokens, (internal, self.internal_tokens)
+
+    def _borrowed_blocks(self, sequence: Sequence) -> int:
+        """Those that *sequence* uses and another holds."""
+        return 0
 
     def log_fields(self) -> dict[str, Any]:
         return {}
 
     def describe(self) -> dict[str, Any]:
         return {"name": "paged", "num_blocks": self.num_blocks, "block_size": self.block_size}
-
-
-_ONES = tuple(range(1, 1025))
-_PAIRS = tuple(j * (j - 1) // 2 for j in _ONES)
-
-
-def _taken(due: list[int], iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
-    """Blocks taken in as many *iterations*, of which the first takes due[0] and so on, round and round.
-
-    Returns how many, and the sum of the times that have passed when each is taken. After x
-    iterations E(x) = x·first + increment·x(x-1)/2 has passed, so E(x + y) = E(x) + E(y) + increment·x·y:
-    sums over turns of *due* follow from three sums over one.
-    """
-    size = len(due)
-    blocks = elapsed = 0
-    if iterations >= size:
-        turns = iterations // size
-        iterations -= turns * size
-        members, ones, pairs = _sums(due)
-        steps = turns * (turns - 1) // 2
-        starts = size * (size * (steps * (2 * turns - 1) // 3) - steps) // 2
-        blocks = turns * members
-        elapsed = turns * (first_ps * ones + increment_ps * pairs)
-        elapsed += members * (first_ps * size * steps + increment_ps * starts) + increment_ps * size * steps * ones
-        if not iterations:
-            return blocks, elapsed
-        before = turns * size
-        members, ones, pairs = _sums(due[:iterations])
-        elapsed += members * (first_ps * before + increment_ps * (before * (before - 1) // 2))
-        elapsed += increment_ps * before * ones
-    else:
-        members, ones, pairs = _sums(due[:iterations])
-    return blocks + members, elapsed + first_ps * ones + increment_ps * pairs
-
-
-def _sums(due: list[int]) -> tuple[int, int, int]:
-    """Sums of due, of due times its place j (from 1), and of due times j(j-1)/2."""
-    if len(due) <= len(_ONES):
-        return sum(due), sum(map(mul, due, _ONES)), sum(map(mul, due, _PAIRS))
-    places = range(1, len(due) + 1)
-    return sum(due), sum(map(mul, due, places)), sum(map(mul, due, (j * (j - 1) // 2 for j in places)))

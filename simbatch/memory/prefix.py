@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from simbatch.growth import Growth
 from simbatch.memory.content import Content, Contents, Key
 from simbatch.memory.paged import PagedMemory
 from simbatch.request import Sequence
@@ -203,12 +204,11 @@ class PrefixCachingMemory(PagedMemory):
         self._turn(clock)
         return True
 
-    def advance(self, iterations: int, first_ps: int, increment_ps: int) -> tuple[int, int]:
+    def advance(self, iterations: int, growth: Growth) -> None:
         clock = self.clock
-        integrals = super().advance(iterations, first_ps, increment_ps)
-        for at in range(clock, clock + iterations - 1):
+        super().advance(iterations, growth)
+        for at in range(clock, self.clock):
             self._turn(at)
-        return integrals
 
     def _turn(self, clock: int) -> None:
         """Every decoding sequence grew by one token when the clock stood at *clock*: blocks begin and become full."""

@@ -75,7 +75,13 @@ class Continuous(Scheduler):
 
     def plan(self, waiting: Queue, running: Batch, memory: Memory, now_ps: int) -> Plan:
         if not waiting and not running.partial and running.decoding <= self._budget and memory.grow():
-            return self._ordinary_plan(waiting, running, memory)
+            # Everybody decodes, and there is room: one plan says it as often as it is so. A policy that builds on this
+            # one may have done more with it than decode; then it is not that plan any more.
+            plan = self._ordinary
+            if plan is None or plan.running is not running or not plan.only_decodes:
+                plan = self._ordinary = Plan(waiting, running, memory)
+                plan.decodes = True
+            return plan
         plan = Plan(waiting, running, memory)
         prompts = self.computes_prompts(running)
         most = self.most_tokens(waiting, running)
@@ -87,17 +93,6 @@ class Continuous(Scheduler):
                 plan.held_back = Cause.KV
             else:
                 self._let_in(plan, budget, most, prompts, now_ps)
-        return plan
-
-    def _ordinary_plan(self, waiting: Queue, running: Batch, memory: Memory) -> Plan:
-        """Everybody decodes, and there is room: one plan says it as often as it is so.
-
-        A policy that builds on this one may have done more with it than decode; then it is not that plan any more.
-        """
-        plan = self._ordinary
-        if plan is None or plan.running is not running or not plan.only_decodes:
-            plan = self._ordinary = Plan(waiting, running, memory)
-            plan.decodes = True
         return plan
 
     def _go_on(self, plan: Plan, most: int, prompts: bool) -> int:

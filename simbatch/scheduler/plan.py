@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def steady(self) -> bool:
-        return self.decodes and not self.chunks and not self.preempted and not self.dropped
+        return self.decodes and not (self.chunks or self.preempted or self.dropped)
 
     @property
     def only_decodes(self) -> bool:
         """Is it steady, with nobody held back and no room spared?"""
-        return self.steady and not self.held_back and not self.spare
+        return self.decodes and not (self.chunks or self.preempted or self.dropped or self.held_back or self.spare)
 
     def decode(self, spare: int = 0) -> bool:
         """Room for the next token of every decoding sequence, leaving *spare* free.

@@ -24,7 +24,7 @@ class Iteration:
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, batch: Any = None) -> None:
         self.tokens = 0
         """T: tokens scheduled."""
         self.sequences = 0
@@ -42,7 +42,7 @@ class Iteration:
         self.waiting = 0
         """Requests that wait after the plan."""
         self.plan: Any = None
-        self.batch: Any = None
+        self.batch = batch
         """Who they are, for a timing that really runs them."""
 
 
