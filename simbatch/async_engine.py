@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 from simbatch import faults
-from simbatch.engine import Engine
+from simbatch.engine import Ask, Engine
 from simbatch.progression import iterations_by
 from simbatch.record import Stretch
 from simbatch.request import Sequence
@@ -27,20 +27,20 @@ class AsyncEngine(Engine):
 
     plans_ahead = True
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._busy_until = 0
-        """End of the last batch planned."""
-        self._unprocessed: deque[tuple[int, list[Sequence]]] = deque()
-        """Batches whose outputs are still to come, if they matter: (end, who gets its last token)."""
+    _busy_until: int
+    """End of the last batch planned."""
+    _unprocessed: deque[tuple[int, list[Sequence]]]
+    """Batches whose outputs are still to come, if they matter: (end, who gets its last token)."""
 
     def _serve(self) -> Generator[simpy.Event, Any, None]:
         scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
+        ask: Ask = scheduler.plan
+        self._busy_until, self._unprocessed = 0, deque()
         while True:
             if not running.members and self._busy_until <= self.now_ps and not self._unprocessed and not self._busy():
                 yield self._sleep()
                 self.now_ps = int(env.now)
-            asked = scheduler.plan(waiting, running, memory, self.now_ps)
+            asked = ask(waiting, running, memory, self.now_ps)
             if not isinstance(asked, Plan):
                 raise faults.no_plan(scheduler, asked)
             plan: Plan | None = asked

@@ -207,9 +207,9 @@ class Batch:
 
     def finished(self) -> list[Sequence]:
         """Decoding members that end at this clock, in order of admission; they are *ended* until they leave."""
-        if self.clock != self.next_end:
+        bucket = self._ends.pop(self.clock, None)
+        if bucket is None:
             return []
-        bucket = self._ends.pop(self.clock)
         self._find_next_end()
         for sequence in bucket:
             self.ended[sequence] = None

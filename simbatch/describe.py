@@ -26,16 +26,23 @@ def describe(iteration: Iteration, plan: Plan, aside: int) -> None:
 
 def _add_chunks(chunks: dict[Sequence, int], iteration: Iteration) -> None:
     """What those that get other than a decode do in an iteration."""
+    tokens = sequences = context_tokens = pairs = 0
     for sequence, count in chunks.items():
         if not count:
             continue  # shares what another computes
         before = sequence.computed
-        after = before + count
-        iteration.tokens += count
-        iteration.sequences += 1
-        iteration.context_tokens += after
         if sequence.known - before > 1:
-            iteration.prefill_tokens += count
-            iteration.prefill_sequences += 1
-            iteration.prefill_context_tokens += after
-            iteration.prefill_pairs += count * before + count * (count + 1) // 2
+            tokens += count
+            sequences += 1
+            context_tokens += before + count
+            pairs += count * before + count * (count + 1) // 2
+        else:
+            iteration.tokens += 1
+            iteration.sequences += 1
+            iteration.context_tokens += before + 1
+    if sequences:
+        iteration.prefill_tokens, iteration.prefill_sequences = tokens, sequences
+        iteration.prefill_context_tokens, iteration.prefill_pairs = context_tokens, pairs
+        iteration.tokens += tokens
+        iteration.sequences += sequences
+        iteration.context_tokens += context_tokens

@@ -26,6 +26,7 @@ from simbatch.record import Recorder, Stretch
 from simbatch.request import Request, Sequence
 from simbatch.scheduler.base import Scheduler
 from simbatch.scheduler.plan import Cause, Plan
+from simbatch.scheduler.queue import Queue
 from simbatch.timing.base import FOREVER, Timing
 from simbatch.units import MAX_PS
 
@@ -36,6 +37,8 @@ _AFTER_PLANS = _LATE + 2 * _REPLICAS
 """Priority number of what a drop causes: when every replica has planned that plans at this instant."""
 _HELD_BACK_BY_HITS = (Cause.KV, Cause.TOKEN_BUDGET)
 """Causes that a block found, or lost, can end without any other event."""
+Ask = Callable[[Queue, Batch, Memory, int], object]
+"""What a policy answers when it is asked for a plan may be anything, until it has been looked at."""
 _NOBODY: list[Sequence] = []
 _MOST_BARREN = 100
 """Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
@@ -126,9 +129,10 @@ class Engine:
         self.waiting.push(sequence)
         if self.log is not None:
             self.log.added(sequence)
-        if self._idle is not None:
-            self._idle, event = None, self._idle
-            self.env.late(int(self.env.now), self._plan_priority, event)
+        idle = self._idle
+        if idle is not None:
+            self._idle = None
+            self.env.late(int(self.env.now), self._plan_priority, idle)
         elif self._boundary is not None and self._stretch.iterations > 1:
             self._cut(self._boundary)
 
@@ -157,11 +161,12 @@ class Engine:
 
     def _serve(self) -> Generator[simpy.Event, Any, None]:
         scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
+        ask: Ask = scheduler.plan
         while True:
             if not running.members and not self._busy():
                 yield self._sleep()
                 self.now_ps = int(env.now)
-            plan = scheduler.plan(waiting, running, memory, self.now_ps)
+            plan = ask(waiting, running, memory, self.now_ps)
             if not isinstance(plan, Plan):
                 raise faults.no_plan(scheduler, plan)
             if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
@@ -209,7 +214,11 @@ class Engine:
                 return None
             if self.log is not None:  # something has changed: ask again at once
                 self.log.nothing_planned(plan)
-            plan = self.scheduler.plan(self.waiting, self.running, self.memory, self.now_ps)
+            ask: Ask = self.scheduler.plan
+            again = ask(self.waiting, self.running, self.memory, self.now_ps)
+            if not isinstance(again, Plan):
+                raise faults.no_plan(self.scheduler, again)
+            plan = again
 
     def _drop(self, sequence: Sequence) -> None:
         """*sequence* can never be scheduled. What that causes comes after all plans of this instant."""
@@ -238,7 +247,7 @@ class Engine:
         stretch.start_ps, stretch.first_ps, stretch.increment_ps = start_ps, first, increment
         stretch.holds = holds if holds < FOREVER else FOREVER
         stretch.iterations, stretch.took_ps = 1, first
-        stretch.steady = plan.steady
+        stretch.steady = plan.decodes and not (plan.chunks or plan.preempted or plan.dropped)
         self.recorder.begin(stretch, plan)
         if self.log is not None:
             self.log.planned(
@@ -260,8 +269,7 @@ class Engine:
             and not self.scheduler.asks_every_iteration
             and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
         ):
-            iterations = 1 + self.memory.headroom(most - 1, plan.spare)
-            stretch.iterations = iterations
+            stretch.iterations = iterations = 1 + self.memory.headroom(most - 1, plan.spare)
             stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
 
     def _apply(self, plan: Plan, stretch: Stretch) -> list[Sequence]:

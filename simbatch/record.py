@@ -111,9 +111,10 @@ class Recorder:
 
     def last(self, iterations: int, memory: Memory) -> None:
         """The stretch noted last has *iterations*, two or more."""
-        rows = self.rows
-        rows.noted[-1] = iterations
-        memory.advance(iterations, rows.growing())
+        noted, growth = self.rows.noted, self.rows.growth
+        noted[-1] = iterations
+        growth.stretch = len(noted) // len(STRETCH) - 1
+        memory.advance(iterations, growth)
 
     def gap(self, end_ps: int, gap_ps: int, count: int = 1) -> None:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""
@@ -139,8 +140,8 @@ class Recorder:
     # -- requests --------------------------------------------------------------------------------
 
     def finish(self, sequence: Sequence, now_ps: int) -> None:
-        self._keep(sequence, FINISHED, sequence.output_tokens)
         self._finished_ps[sequence.index] = now_ps
+        self._keep(sequence, FINISHED, sequence.output_tokens)
         self.finished += 1
         if self.finished >= self._report_at and self.on_progress is not None:
             self.on_progress(self.finished, self._total)

@@ -70,11 +70,6 @@ class Rows:
         self._columns: dict[str, array[Any]] = {name: array("q") for name in (*_KEPT, *_DERIVED)}
         self._columns |= {f"{share}_mean": array("d") for share in KV_SHARES}
 
-    def growing(self) -> Growth:
-        """Where to tell what is taken in the stretch that was noted last."""
-        self.growth.stretch = len(self.noted) // len(STRETCH) - 1
-        return self.growth
-
     def put_away(self, last: bool = False) -> None:
         """Join what was gathered and keep it by column. The last row may go on, and is gathered anew unless *last*."""
         if not self.noted:

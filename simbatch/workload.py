@@ -31,9 +31,12 @@ def replay(env: simpy.Environment, requests: Iterable[Request], submit: Submit) 
 
     A delay in front of the engine moves all times alike, so that here it need not be known.
     """
+    now_ps = int(env.now)
     for request in requests:
-        if request.arrival_ps > env.now:
-            yield env.timeout(request.arrival_ps - env.now)
+        arrival_ps = request.arrival_ps
+        if arrival_ps > now_ps:
+            yield env.timeout(arrival_ps - now_ps)
+            now_ps = arrival_ps
         submit(request)
 
 

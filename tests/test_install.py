@@ -1,4 +1,5 @@
-"""A wheel and an editable installation both find the bundled trace, from a folder that has nothing in it.
+"""A wheel and an editable installation both find the bundled trace, from a folder that has nothing in it; a compiled
+wheel gives the same results as the source.
 
 Each goes into a fresh environment that borrows the dependencies of this one, so no network is needed.
 """
@@ -6,7 +7,9 @@ Each goes into a fresh environment that borrows the dependencies of this one, so
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -28,11 +31,11 @@ pytestmark = [
 ]
 
 
-def run(*command: str | Path, folder: Path) -> str:
+def run(*command: str | Path, folder: Path, **variables: str) -> str:
     """Standard output of *command* in *folder*, without this process's import path."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_"))}
     done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [*map(str, command)], cwd=folder, env=environment | variables, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -68,3 +71,67 @@ def check(tmp_path: Path, python: Path, home: Path) -> None:
     assert home in Path(file).resolve().parents or home.resolve() in Path(file).resolve().parents
     assert (name, rows) == ("sharegpt", "6870")
     assert sha256 == "319a9a988593f896ac3ef4191f76a39249b2db4fd9057fc656d34ba2e97dad79"
+
+
+RUNS = """
+import hashlib, json, pickle, sys
+import simbatch as sb
+
+class Shortest(sb.VllmV1):  # a policy and a memory of one's own: Python, on a core that may not be
+    def queue(self):
+        return sb.Continuous(order=lambda sequence: sequence.prompt_tokens).queue()
+
+class Counted(sb.PagedMemory):
+    caches = True
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.taken = [0]
+    def take(self, *what, **more):
+        self.taken[0] += 1
+        return super().take(*what, **more)
+
+memory = pickle.loads(pickle.dumps(Counted(300)))
+assert memory.take(sb.Sequence(next(sb.Trace.load("sharegpt").requests()), 4096), 20) and memory.taken == [1]
+trace = sb.Trace.load("sharegpt").sample(150, 0).at_rate(20, seed=0)
+tight = {"kv_tokens": 6000, "max_model_len": 4096}
+runs = {
+    "default": {}, "plain": {"async_scheduling": False, "enable_prefix_caching": False}, "tight": tight,
+    "v0": {"system": "vllm-v0", **tight}, "sarathi": {"system": "sarathi", **tight}, "static": {"system": "static"},
+    "contiguous": {"system": "orca-oracle", **tight}, "users": {"concurrency": 8, **tight},
+    "samples": {"trace": trace.with_samples(3), **tight},
+    "samples on v0": {"trace": trace.with_samples(3), "system": "vllm-v0"},
+    "replicas": {"replicas": 3, "router": "least-loaded", **tight},
+    "mine": {"scheduler": Shortest(), "memory": Counted(300), "replicas": 2},
+    "stepped": {"step": True, **tight},
+}
+found = {}
+for name, options in runs.items():
+    facts = sb.simulate(options.pop("trace", trace), sb.Deployment("llama-3.1-8b", gpu="h100"), **options).facts
+    digest = hashlib.sha256(repr((facts.iterations, facts.peak_held_tokens, facts.decisions)).encode())
+    for table in (facts.requests, facts.rows, facts.extra_gaps, facts.stays):
+        for column in sorted(table):
+            digest.update(table[column].tobytes())
+    found[name] = digest.hexdigest()
+files = {name: getattr(module, "__file__", "") for name, module in sys.modules.items() if name.startswith("simbatch.")}
+found["compiled"] = sorted(name for name, file in files.items() if file.endswith((".so", ".pyd")))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("mypyc", "setuptools")) or not shutil.which("cc"),
+    reason="needs mypy, setuptools and a C compiler to compile the core",
+)
+def test_a_compiled_core_gives_the_same_results(tmp_path: Path, python: Path) -> None:
+    run(sys.executable, "-m", "pip", "wheel", *PIP, "-w", tmp_path, ROOT, folder=tmp_path, SIMBATCH_COMPILED="1")
+    (wheel,) = tmp_path.glob("simbatch-*.whl")
+    assert "-none-any" not in wheel.name
+    run(python, "-m", "pip", "install", *PIP, wheel, folder=tmp_path)
+    compiled = json.loads(run(python, "-c", RUNS, folder=tmp_path))
+    source = json.loads(run(sys.executable, "-c", RUNS, folder=tmp_path))
+    assert source.pop("compiled") == []
+    names = compiled.pop("compiled")
+    assert {"simbatch.engine", "simbatch.async_engine", "simbatch.batch", "simbatch.memory.paged"} <= set(names)
+    assert "simbatch.scheduler.vllm_v1" not in names
+    assert compiled == source

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "simbatch"
 
 LAYERS = (
-    ("errors", "version", "progression", "exact"),
+    ("errors", "version", "progression", "exact", "compiled"),
     ("units", "facts", "checks", "places", "versions", "growth"),
     ("request", "stats", "deployment", "rows"),
     ("batch", "faults", "trace", "timing", "limits", "itl", "verdict", "warmup"),

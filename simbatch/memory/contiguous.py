@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from simbatch.compiled import mypyc_attr, state_of
 from simbatch.errors import UsageError
 from simbatch.growth import Growth
 from simbatch.memory.placement import Placement, arena
@@ -23,6 +24,7 @@ Piece = tuple[int, int, Sequence | None]
 """(start, size, who holds it) in tokens; None: free."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class ContiguousMemory:
     """*capacity_tokens* in one address space; its own unit is the token.
 
@@ -218,6 +220,14 @@ class ContiguousMemory:
             "placement": getattr(self.placement, "name", type(self.placement).__name__),
             "max_model_len": self.max_model_len,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and for other processes."""
+        return state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
 
 def _never_filled(sequence: Sequence) -> int:

@@ -7,10 +7,12 @@ leader keeps the original. Leader and followers come and go together.
 
 from __future__ import annotations
 
+from simbatch.compiled import mypyc_attr
 from simbatch.memory.paged import PagedMemory
 from simbatch.request import Sequence
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class CopyOnWriteMemory(PagedMemory):
     """`held` of a sequence counts the blocks that it uses, borrowed ones included."""
 

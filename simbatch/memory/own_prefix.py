@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from simbatch.compiled import mypyc_attr
 from simbatch.memory.paged import PagedMemory
 from simbatch.request import Sequence
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class OwnPrefixMemory(PagedMemory):
     """See `PrefixCachingMemory` for *unhashed_first* and *lag*."""
 

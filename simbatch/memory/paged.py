@@ -14,6 +14,7 @@ from collections import Counter
 from heapq import heappop, heappush
 from typing import Any
 
+from simbatch.compiled import mypyc_attr, state_of
 from simbatch.errors import UsageError
 from simbatch.growth import Growth
 from simbatch.request import Sequence
@@ -22,6 +23,7 @@ NEVER = 1 << 70
 """A clock, and a multiple of one, that no run reaches."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class PagedMemory:
     """*num_blocks* usable blocks of *block_size* tokens each.
 
@@ -265,3 +267,11 @@ class PagedMemory:
 
     def describe(self) -> dict[str, Any]:
         return {"name": "paged", "num_blocks": self.num_blocks, "block_size": self.block_size}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and for other processes."""
+        return state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)

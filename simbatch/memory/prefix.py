@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from simbatch.compiled import mypyc_attr
 from simbatch.growth import Growth
 from simbatch.memory.content import Content, Contents, Key
 from simbatch.memory.paged import PagedMemory
@@ -30,6 +31,7 @@ class Block:
         self.users = 1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class PrefixCachingMemory(PagedMemory):
     """Requests may quote each other's prompts and answers; see `OwnPrefixMemory` where they do not.
 

@@ -66,8 +66,11 @@ class VllmV1(Continuous):
 
     def most_tokens(self, waiting: Queue, running: Batch) -> int | None:
         """The long-prefill cap: it does not hold for a lone request, and may grow as requests get fewer."""
-        cap, requests = self.limits.long_prefill_token_threshold, len(waiting) + len(running)
-        if not cap or (requests == 1 and not self.caps_lone_requests):
+        cap = self.limits.long_prefill_token_threshold
+        if not cap:
+            return None
+        requests = len(waiting) + len(running)
+        if requests == 1 and not self.caps_lone_requests:
             return None
         budget = self.limits.max_num_batched_tokens
         if self.limits.long_prefill_token_threshold_adaptive and budget is not None:

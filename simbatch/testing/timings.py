@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from simbatch.errors import PolicyError
-from simbatch.timing.base import FOREVER, Iteration, Timing
+from simbatch.timing.base import COUNTS, FOREVER, Iteration, Timing
 
 
 def check_timing(timing: Timing, *, iterations: int = 300, seed: int = 0) -> None:
@@ -56,7 +56,7 @@ def _breaks(timing: Timing, iteration: Iteration, told: tuple[int, int, int], dr
 
 def _later(iteration: Iteration, iterations: int) -> Iteration:
     other = Iteration()
-    for name in Iteration.__slots__:
+    for name in COUNTS:
         setattr(other, name, getattr(iteration, name))
     other.context_tokens += iterations * iteration.sequences
     return other

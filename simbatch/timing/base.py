@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+COUNTS = (
+    "tokens",
+    "sequences",
+    "prefill_tokens",
+    "context_tokens",
+    "prefill_sequences",
+    "prefill_context_tokens",
+    "prefill_pairs",
+    "waiting",
+)
+"""What an `Iteration` counts."""
 FOREVER = 1 << 62
 """A progression that holds for as long as the same sequences decode."""
 
@@ -11,18 +22,7 @@ FOREVER = 1 << 62
 class Iteration:
     """One iteration as a timing sees it. Counts and tokens; the engine reuses the object."""
 
-    __slots__ = (
-        "batch",
-        "context_tokens",
-        "plan",
-        "prefill_context_tokens",
-        "prefill_pairs",
-        "prefill_sequences",
-        "prefill_tokens",
-        "sequences",
-        "tokens",
-        "waiting",
-    )
+    __slots__ = (*COUNTS, "batch", "plan")
 
     def __init__(self, batch: Any = None) -> None:
         self.tokens = 0
