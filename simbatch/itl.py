@@ -77,15 +77,20 @@ class Gaps:
 
     def _terms_up_to(self, value_ps: int) -> Ints:
         """How many terms of each progression are at most *value_ps*."""
-        terms: Ints = np.clip((value_ps - self.first_ps) // self.step_ps + 1, 0, self.terms)
-        return terms
+        terms: Ints = value_ps - self.first_ps
+        terms //= self.step_ps  # in place: there may be millions
+        terms += 1
+        return np.clip(terms, 0, self.terms, out=terms)
 
     def _within(self, low: int, high: int) -> tuple[Gaps, int]:
-        """The progressions with terms in *low*..*high*, and the gaps of those that end below it."""
+        """The progressions with terms in *low*..*high*, and the gaps of those that end below it.
+
+        All of them where that would leave out less than half: of millions, every copy counts.
+        """
         last = self.last_ps
         under = last < low
         keep = ~under & (self.first_ps <= high)
-        if keep.all():
+        if 2 * np.count_nonzero(keep) > keep.size:
             return self, 0
         part = Gaps(self.first_ps[keep], self.step_ps[keep], self.terms[keep], self.weight[keep])
         return part, int(self.weight[under] @ self.terms[under])
@@ -102,6 +107,8 @@ def gaps_of(facts: Facts) -> Gaps:
     single = (step == 0) | (terms == 1)
     weight, terms = np.where(single, weight * terms, weight), np.where(single, 1, terms)
     step = np.where(single, 1, np.abs(step))
+    if not extra["gap_ps"].size:
+        return Gaps(first, step, terms, weight)  # a copy less of what may be millions
     ones = np.ones_like(extra["gap_ps"])
     return Gaps(
         np.concatenate([first, extra["gap_ps"]]),

@@ -179,7 +179,7 @@ class Recorder:
             "recomputed_tokens": self._recomputed_tokens,
             "status": self._status,
         }
-        requests = {name: np.array(column, dtype=column.typecode) for name, column in requests.items()}
+        requests = {name: np.frombuffer(column, dtype=column.typecode) for name, column in requests.items()}
         return self.rows.columns(), requests, _table(self.extra_gaps, GAP_COLUMNS), _table(self._stays, STAY_COLUMNS)
 
 
