@@ -29,6 +29,7 @@ CORE = (
     "request",
     "scheduler/plan",
     "timing/base",
+    "world",
 )
 """What runs for every request or round. Policies and timings stay Python, as those that derive from them are."""
 NEEDS = ("mypy>=1.18", "setuptools>=77", "numpy>=1.26", "simpy>=4.1.1")

@@ -11,7 +11,6 @@ Ties: a boundary is a late event, so everything else of its instant has happened
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from heapq import heappush
 from typing import Any
 
 import simpy
@@ -29,6 +28,7 @@ from simbatch.scheduler.plan import Cause, Plan
 from simbatch.scheduler.queue import Queue
 from simbatch.timing.base import FOREVER, Timing
 from simbatch.units import MAX_PS
+from simbatch.world import World
 
 _LATE = 1 << 40
 """Priority number of boundaries: after everything else of their instant."""
@@ -42,26 +42,6 @@ Ask = Callable[[Queue, Batch, Memory, int], object]
 _NOBODY: list[Sequence] = []
 _MOST_BARREN = 100
 """Preemptions for each request in the engine after which a policy that yields no token is livelocked."""
-
-
-class World(simpy.Environment):
-    """The clock that all replicas of a run share."""
-
-    after_plans_ps = -1
-    """The last instant at which anything came after the plans of that instant."""
-    engines = 0
-    """Replicas that are served in it."""
-
-    def late(self, at: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
-        """*event* (or a new one) happens at *at*, after everything of lower priority number.
-
-        It goes straight into SimPy's queue: a delay would be added to the time that it was taken from.
-        """
-        if event is None:
-            event = simpy.Event(self)
-        event._ok, event._value = True, None
-        heappush(self._queue, (at, priority, next(self._eid), event))  # type: ignore[misc]
-        return event
 
 
 class Engine:

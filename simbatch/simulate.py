@@ -16,7 +16,7 @@ from simbatch.caveats import caveats
 from simbatch.checks import real, shown, whole
 from simbatch.decisions import DecisionLog
 from simbatch.deployment import Deployment
-from simbatch.engine import Engine, World
+from simbatch.engine import Engine
 from simbatch.errors import UsageError
 from simbatch.facts import Facts, Ints
 from simbatch.memory.base import Memory
@@ -43,6 +43,7 @@ from simbatch.trace.samples import one_row_per_sample
 from simbatch.units import to_ps
 from simbatch.version import __version__
 from simbatch.workload import ClosedLoop, replay
+from simbatch.world import World
 
 if TYPE_CHECKING:
     from simbatch.trace import Trace

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simbatch.batch import Batch
-from simbatch.engine import Engine, World
+from simbatch.engine import Engine
 from simbatch.memory import ContiguousMemory, Memory
 from simbatch.memory.placement import PLACEMENTS
 from simbatch.memory.reserve import RESERVES
@@ -19,6 +19,7 @@ from simbatch.record import Recorder
 from simbatch.request import Request, Sequence
 from simbatch.scheduler import Continuous, Limits
 from simbatch.timing import LinearTiming
+from simbatch.world import World
 
 PARTS = ("live", "reserved", "internal", "external", "free")
 

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "simbatch"
 
 LAYERS = (
-    ("errors", "version", "progression", "exact", "compiled"),
+    ("errors", "version", "progression", "exact", "compiled", "world"),
     ("units", "facts", "checks", "places", "versions", "growth"),
     ("request", "stats", "deployment", "rows"),
     ("batch", "faults", "trace", "timing", "limits", "itl", "verdict", "warmup"),
@@ -32,7 +32,7 @@ LAYERS = (
 LATE = {("result", "show"), ("answers", "show")}
 """Results and answers show themselves, and import what draws them when asked to."""
 
-SIMPY = {"workload", "engine", "async_engine", "simulate", "testing"}
+SIMPY = {"workload", "world", "engine", "async_engine", "simulate", "testing"}
 HEAVY = {"pandas", "scipy", "matplotlib", "datasets", "tqdm", "rich", "joblib", "jinja2", "pyarrow"}
 NEVER = {"torch", "triton", "validation", "tests"}
 
