@@ -207,3 +207,9 @@ def test_grids_that_are_none(grid: Any, text: str) -> None:
 def test_jobs_come_as_they_are_finished() -> None:
     assert dict(run_all(pow, [(2, 3), (3, 2)], n_jobs=1)) == {0: 8, 1: 9}
     assert dict(run_all(pow, [(2, 3), (3, 2)], n_jobs=2)) == {0: 8, 1: 9}
+
+
+@pytest.mark.parametrize("where", [{"grid": {"max_num_seq": [1, 2]}}, {"max_num_seq": 2}])
+def test_a_name_that_nothing_has_is_told_before_anything_runs(where: dict[str, Any]) -> None:
+    with pytest.raises(sb.UsageError, match=r"unknown name in the grid 'max_num_seq'. Did you mean max_num_seqs"):
+        swept(**where)

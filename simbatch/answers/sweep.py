@@ -7,6 +7,7 @@ only what was in flight.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -18,7 +19,7 @@ from simbatch.answers.kept import key_of, read_row, write_row
 from simbatch.answers.parallel import run_all
 from simbatch.checks import path, shown
 from simbatch.deployment import Deployment
-from simbatch.errors import SimbatchError, UsageError
+from simbatch.errors import SimbatchError, UsageError, unknown
 from simbatch.metrics import plain
 from simbatch.options import DEPLOYMENT_OPTIONS, Options
 from simbatch.places import make_place
@@ -63,10 +64,11 @@ def sweep(
         The same for all points; a point's own values go before them.
 
     A point that fails says why in `failed`. After Ctrl-C the rows that are finished are returned, and
-    ``frame.attrs["interrupted"]`` is true. Raises UsageError for a grid that is none, and SimbatchError where *folder*
-    cannot be written.
+    ``frame.attrs["interrupted"]`` is true. Raises UsageError for a grid that is none and for a name that nothing has,
+    and SimbatchError where *folder* cannot be written.
     """
     points = _points(grid)
+    _check_names({*options, *(name for point in points for name in point)})
     if not callable(trace):
         check_world(trace, deployment)
     kept = None if folder is None else path("the folder", folder)
@@ -113,6 +115,15 @@ def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> 
     if not points or not any(points):
         raise UsageError("the grid has no point. Give names and values to try, such as {'rate_per_s': [5, 10, 20]}.")
     return points
+
+
+def _check_names(names: Iterable[object]) -> None:
+    """Raises UsageError for a name that neither a trace, a deployment, a run nor its metrics have."""
+    runs = inspect.signature(simulate).parameters.keys() - {"trace", "options"}
+    known = {*_OF_TRACE, *_OF_METRICS, *DEPLOYMENT_OPTIONS, *Options.__dataclass_fields__, *runs}
+    for name in sorted(str(name) for name in names):
+        if name not in known:
+            raise unknown("name in the grid", name, known)
 
 
 def _row(trace: Trace | Callable[..., Trace], deployment: Deployment | None, options: dict[str, Any]) -> dict[str, Any]:
