@@ -301,6 +301,8 @@ GOOD = log(runs=1, rows=40)
         (GOOD.assign(duration_ms=np.nan), HERE, "duration_ms of row 1 is nan, but an iteration takes time"),
         (GOOD.assign(prefill_tokens=9999), HERE, "prefill_tokens is a part of tokens"),
         (GOOD.assign(iterations=0), HERE, "iterations has rows that stand for none"),
+        (GOOD.assign(iterations=1.5), HERE, "row 1 stands for 1.5 iterations. Give whole numbers"),
+        (GOOD.assign(duration_us=5.0), HERE, "and duration_us. Leave the one that is not measured out"),
         (GOOD.assign(duration_ms=lambda f: f["duration_ms"] / 1e3), HERE, "times faster than Llama-3.1-8B on 1 x H100"),
         (
             GOOD.rename(columns={"duration_ms": "duration_s"}),

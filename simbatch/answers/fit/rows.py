@@ -81,7 +81,9 @@ def iterations_of(frame: pd.DataFrame, deployment: Deployment, run: str = "run")
         raise UsageError(
             f"{run}: {len(frame)} iterations are too few to fit. Give {FEWEST} at least, of several batch sizes."
         )
-    name = next(name for name in DURATIONS if name in frame.columns)
+    name, *others = (name for name in DURATIONS if name in frame.columns)
+    if others:
+        raise UsageError(f"{run}: it has {name} and {' and '.join(others)}. Leave the one that is not measured out.")
     duration_s = numbers(frame, name, run) * DURATIONS[name]
     bad = np.flatnonzero(~(duration_s > 0))
     if len(bad):
@@ -95,6 +97,9 @@ def iterations_of(frame: pd.DataFrame, deployment: Deployment, run: str = "run")
     count = numbers(frame, "iterations", run) if "iterations" in frame.columns else np.ones(len(frame))
     if not (count > 0).all():
         raise UsageError(f"{run}: iterations has rows that stand for none. Leave such rows out.")
+    if (count % 1).any():
+        at = int(np.flatnonzero(count % 1)[0])
+        raise UsageError(f"{run}: row {at + 1} stands for {count[at]:g} iterations. Give whole numbers of them.")
     _check_unit(deployment, rows, duration_s / count, name, run)
     runs = [str(value) for value in frame["run"]] if "run" in frame.columns else [run] * len(frame)
     return Iterations(deployment, rows, count, duration_s, runs, notes)
