@@ -222,8 +222,6 @@ class Engine:
         stretch = self._stretch
         describe(stretch, plan, len(self.scheduler.aside))
         first, increment, holds = self.timing.progression(stretch)
-        if first < 1:
-            raise faults.takes_no_time(self.timing, stretch.tokens, first)
         stretch.start_ps, stretch.first_ps, stretch.increment_ps = start_ps, first, increment
         stretch.holds = holds if holds < FOREVER else FOREVER
         stretch.iterations, stretch.took_ps = 1, first
@@ -249,7 +247,10 @@ class Engine:
             and not self.scheduler.asks_every_iteration
             and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
         ):
-            stretch.iterations = iterations = 1 + self.memory.headroom(most - 1, plan.spare)
+            more = self.memory.headroom(most - 1, plan.spare)
+            if not 0 <= more < most:
+                raise faults.no_headroom(self.memory, more, most - 1)
+            stretch.iterations = iterations = 1 + more
             stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
 
     def _apply(self, plan: Plan, stretch: Stretch) -> list[Sequence]:

@@ -65,10 +65,25 @@ def livelock(scheduler: object, preemptions: int, sequences: Iterable[Sequence],
     )
 
 
-def takes_no_time(timing: object, tokens: int, first_ps: int) -> PolicyError:
+def no_headroom(memory: object, given: object, most: int) -> PolicyError:
     return PolicyError(
-        f"{_name(timing)} says that an iteration of {tokens} tokens takes {first_ps} ps. "
-        "An iteration must take at least 1 ps."
+        f"{_name(memory)}.headroom({most}) returned {given}. "
+        f"It must say how often grow would succeed, 0 to {most} times."
+    )
+
+
+def no_progression(timing: object, given: object) -> PolicyError:
+    return PolicyError(
+        f"{_name(timing)}.progression() returned {shown(given)}. It must return three whole numbers: picoseconds of "
+        "the iteration, by how many each next one is longer, and for how many iterations, at least 1, that holds."
+    )
+
+
+def takes_no_time(timing: object, tokens: int, iterations: int, last_ps: int) -> PolicyError:
+    which = "one iteration" if iterations == 1 else f"the last of {iterations} iterations"
+    return PolicyError(
+        f"{_name(timing)} says that {which} of {tokens} tokens takes {last_ps} ps. "
+        "An iteration must take at least 1 ps, and a progression may hold only for as long as each does."
     )
 
 

@@ -20,6 +20,7 @@ from simbatch.engine import Engine
 from simbatch.errors import UsageError
 from simbatch.facts import Facts, Ints
 from simbatch.memory.base import Memory
+from simbatch.own_timing import looked_at
 from simbatch.parts import (
     as_memory,
     as_scheduler,
@@ -148,7 +149,7 @@ def simulate(
             env,
             own_policy,
             own_kv,
-            clock,
+            looked_at(clock),
             recorder,
             step=step,
             feedback=loop is not None,

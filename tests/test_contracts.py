@@ -139,7 +139,18 @@ class HighHeadroom(sb.PagedMemory):
         return most
 
 
-@pytest.mark.parametrize("memory", [LeakyMemory, GenerousMemory, ForgetfulMemory, HighHeadroom])
+class NoHeadroom(sb.PagedMemory):
+    def headroom(self, most: int, spare: int = 0) -> int:
+        return -1
+
+
+def test_headroom_that_is_none_is_told_so() -> None:
+    trace = sb.Trace.from_lengths([10], [10])
+    with pytest.raises(sb.PolicyError, match=r"NoHeadroom.headroom\(8\) returned -1. It must say how often grow"):
+        sb.simulate(trace, memory=NoHeadroom(10), timing="linear:base_ms=1", kv_tokens=160, max_model_len=100)
+
+
+@pytest.mark.parametrize("memory", [LeakyMemory, GenerousMemory, ForgetfulMemory, HighHeadroom, NoHeadroom])
 def test_broken_memories_are_caught(memory: type[sb.PagedMemory]) -> None:
     with pytest.raises(sb.PolicyError) as caught:
         check_memory(memory)

@@ -18,7 +18,7 @@ LAYERS = (
     ("batch", "faults", "trace", "timing", "limits", "itl", "verdict", "warmup"),
     ("memory", "metrics"),
     ("scheduler", "conservation", "saved", "waits", "workload"),
-    ("parts", "systems", "decisions", "describe", "record", "result", "options"),
+    ("parts", "own_timing", "systems", "decisions", "describe", "record", "result", "options"),
     ("engine", "setup"),
     ("async_engine", "caveats", "replicas", "router"),
     ("simulate",),
