@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from simbatch.errors import PolicyError
 from simbatch.request import Sequence
 
 NEVER = 1 << 62
@@ -83,7 +84,12 @@ class Batch:
         return sequence in self.members
 
     def newest(self) -> Sequence:
-        """The member admitted last."""
+        """The member admitted last. Raises PolicyError when there is none."""
+        if not self.members:
+            raise PolicyError(
+                "somebody is to be preempted for room, but nobody runs. "
+                "A memory's grow() must return True as long as nobody decodes."
+            )
         return next(reversed(self.members))
 
     def newest_decoding(self) -> Sequence:

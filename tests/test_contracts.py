@@ -150,6 +150,17 @@ def test_headroom_that_is_none_is_told_so() -> None:
         sb.simulate(trace, memory=NoHeadroom(10), timing="linear:base_ms=1", kv_tokens=160, max_model_len=100)
 
 
+class SaysNothing(sb.PagedMemory):
+    def grow(self, spare: int = 0) -> bool:
+        return None  # type: ignore[return-value]
+
+
+def test_a_memory_that_grows_for_nobody_is_told_so() -> None:
+    trace = sb.Trace.from_lengths([10], [10])
+    with pytest.raises(sb.PolicyError, match=r"nobody runs. A memory's grow\(\) must return True"):
+        sb.simulate(trace, memory=SaysNothing(10), timing="linear:base_ms=1", kv_tokens=160, max_model_len=100)
+
+
 @pytest.mark.parametrize("memory", [LeakyMemory, GenerousMemory, ForgetfulMemory, HighHeadroom, NoHeadroom])
 def test_broken_memories_are_caught(memory: type[sb.PagedMemory]) -> None:
     with pytest.raises(sb.PolicyError) as caught:
