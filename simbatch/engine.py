@@ -247,8 +247,9 @@ class Engine:
             and not self.scheduler.asks_every_iteration
             and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
         ):
-            more = self.memory.headroom(most - 1, plan.spare)
-            if not 0 <= more < most:
+            memory: Any = self.memory
+            more = memory.headroom(most - 1, plan.spare)
+            if type(more) is not int or not 0 <= more < most:
                 raise faults.no_headroom(self.memory, more, most - 1)
             stretch.iterations = iterations = 1 + more
             stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)

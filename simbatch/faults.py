@@ -67,8 +67,8 @@ def livelock(scheduler: object, preemptions: int, sequences: Iterable[Sequence],
 
 def no_headroom(memory: object, given: object, most: int) -> PolicyError:
     return PolicyError(
-        f"{_name(memory)}.headroom({most}) returned {given}. "
-        f"It must say how often grow would succeed, 0 to {most} times."
+        f"{_name(memory)}.headroom({most}) returned {shown(given)}. "
+        f"It must say how often grow would succeed: an int from 0 to {most}."
     )
 
 

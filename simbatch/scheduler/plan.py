@@ -2,14 +2,15 @@
 
 `decode` gives every decoding sequence room for its next token, `serve` gives a partial one some
 of the tokens it lacks, `admit` takes in a waiting one, `preempt` throws a running one out. Each
-moves the memory, the batch and the queue at once, so what a policy reads next is true.
+moves the memory, the batch and the queue at once, so what a policy reads next is true. What a memory,
+which may be somebody's own, answers counts as true or false, of whatever kind it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as List
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simbatch.errors import PolicyError
 
@@ -64,7 +65,8 @@ class Plan:
 
         False when somebody would lack room, and then nothing was taken: preempt, and ask again.
         """
-        self.decodes = self.memory.grow(spare)
+        memory: Any = self.memory
+        self.decodes = bool(memory.grow(spare))
         return self.decodes
 
     def unpack(self) -> None:
@@ -83,7 +85,8 @@ class Plan:
                 f"the policy serves {tokens} tokens to {sequence.id}, which has "
                 f"{sequence.known - sequence.computed} to compute. Serve at least one and no more than that."
             )
-        if not self.memory.take(sequence, sequence.computed + tokens):
+        memory: Any = self.memory
+        if not memory.take(sequence, sequence.computed + tokens):
             return False
         self.chunks[sequence] = tokens
         return True
@@ -93,7 +96,7 @@ class Plan:
 
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
-        memory = self.memory
+        memory: Any = self.memory
         found = 0 if sequence.held else memory.cached_tokens(sequence)
         if tokens > sequence.known - found:
             tokens = sequence.known - found
@@ -156,7 +159,8 @@ class Plan:
 
     def swap_in(self, sequence: Sequence, hold: int, spare: int) -> bool:
         """Seat a swapped *sequence* again with room for *hold* tokens, leaving *spare* free; serve it to go on."""
-        if not self.memory.take(sequence, hold, spare):
+        memory: Any = self.memory
+        if not memory.take(sequence, hold, spare):
             return False
         self.running.admit(sequence)
         return True
