@@ -44,6 +44,12 @@ class CompiledCore(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not self._asked() or version == "editable":
             return
+        compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+        if not shutil.which(compiler):
+            raise RuntimeError(
+                f"SIMBATCH_COMPILED=1 needs a C compiler, and there is no {compiler}. Install one, or leave it out: "
+                "the plain package gives the same results."
+            )
         self._built = Path(tempfile.mkdtemp())
         compile_core(Path(self.root), self._built)
         for path in self._built.rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"):

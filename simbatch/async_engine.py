@@ -36,46 +36,54 @@ class AsyncEngine(Engine):
         scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
         ask: Ask = scheduler.plan
         self._busy_until, self._unprocessed = 0, deque()
-        while True:
-            if not running.members and self._busy_until <= self.now_ps and not self._unprocessed and not self._busy():
-                yield self._sleep()
-                self.now_ps = int(env.now)
-            asked = ask(waiting, running, memory, self.now_ps)
-            if not isinstance(asked, Plan):
-                raise faults.no_plan(scheduler, asked)
-            plan: Plan | None = asked
-            if asked.preempted or asked.dropped or not (asked.chunks or (asked.decodes and running.decoding)):
-                plan = self._settle(asked)
-            if plan is None:
-                if self._busy_until > self.now_ps:
-                    yield env.late(self._busy_until, self._apply_priority)
-                else:
+        try:
+            while True:
+                if (
+                    not running.members
+                    and self._busy_until <= self.now_ps
+                    and not self._unprocessed
+                    and not self._busy()
+                ):
                     yield self._sleep()
-                self.now_ps = int(env.now)
-            else:
-                stretch = self._begin(plan, self._next_start_ps())
-                boundary = stretch.start_ps
-                if not self._unprocessed:
-                    if stretch.steady:
-                        self._run_ahead(plan, stretch)
-                    boundary = self._boundary_of(stretch)
-                if self.step or env.peek() <= boundary or (self.feedback and self._unprocessed):
-                    yield self._wait(stretch)
-                    self._boundary = None
-                    boundary = self._boundary_of(stretch)
-                self.now_ps = boundary
-                self._busy_until = stretch.start_ps + stretch.took_ps
-                ended = self._apply(plan, stretch)
-                for sequence in ended:
-                    if sequence.output_tokens == sequence.max_tokens:
-                        running.drain(sequence)
-                        memory.part(sequence)
-                if ended or self.log is not None:
-                    self._unprocessed.append((self._busy_until, ended))
-            if self._unprocessed:
-                self._process_outputs()
-            if self.feedback:
-                yield env.late(self.now_ps, self._plan_priority)
+                    self.now_ps = int(env.now)
+                asked = ask(waiting, running, memory, self.now_ps)
+                if not isinstance(asked, Plan):
+                    raise faults.no_plan(scheduler, asked)
+                plan: Plan | None = asked
+                if asked.preempted or asked.dropped or not (asked.chunks or (asked.decodes and running.decoding)):
+                    plan = self._settle(asked)
+                if plan is None:
+                    if self._busy_until > self.now_ps:
+                        yield env.late(self._busy_until, self._apply_priority)
+                    else:
+                        yield self._sleep()
+                    self.now_ps = int(env.now)
+                else:
+                    stretch = self._begin(plan, self._next_start_ps())
+                    boundary = stretch.start_ps
+                    if not self._unprocessed:
+                        if stretch.steady:
+                            self._run_ahead(plan, stretch)
+                        boundary = self._boundary_of(stretch)
+                    if self.step or env.peek() <= boundary or (self.feedback and self._unprocessed):
+                        yield self._wait(stretch)
+                        self._boundary = None
+                        boundary = self._boundary_of(stretch)
+                    self.now_ps = boundary
+                    self._busy_until = stretch.start_ps + stretch.took_ps
+                    ended = self._apply(plan, stretch)
+                    for sequence in ended:
+                        if sequence.output_tokens == sequence.max_tokens:
+                            running.drain(sequence)
+                            memory.part(sequence)
+                    if ended or self.log is not None:
+                        self._unprocessed.append((self._busy_until, ended))
+                if self._unprocessed:
+                    self._process_outputs()
+                if self.feedback:
+                    yield env.late(self.now_ps, self._plan_priority)
+        except StopIteration as error:
+            raise faults.ran_empty(scheduler) from error  # would end this process without a word
 
     def _process_outputs(self) -> None:
         """Batches that have ended by now have delivered their tokens."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from simbatch.compiled import mypyc_attr
 from simbatch.errors import PolicyError
 from simbatch.request import Sequence
 
@@ -21,6 +22,7 @@ NEVER = 1 << 62
 """A clock that no batch reaches."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Batch:
     """Who runs, in order of admission. Counts tokens; the clock counts iterations in which members decoded."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from types import GetSetDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 Class = TypeVar("Class")
@@ -16,7 +18,23 @@ else:
         return lambda compiled: compiled
 
 
-def state_of(made: object) -> dict[str, Any]:
-    """All attributes of *made*: a compiled class has no `__dict__`, one in Python that derives from it has both."""
-    compiled = getattr(type(made), "__mypyc_attrs__", ())
-    return {name: getattr(made, name) for name in compiled if hasattr(made, name)} | getattr(made, "__dict__", {})
+def state_of(made: object) -> tuple[dict[str, Any], object]:
+    """What a copy of *made* needs: attributes kept by a compiled class, and those that Python keeps.
+
+    An attribute of a compiled class that a derived one hides is not kept by the compiled one.
+    """
+    compiled = {
+        name: getattr(made, name)
+        for name in getattr(type(made), "__mypyc_attrs__", ())
+        if isinstance(inspect.getattr_static(type(made), name), GetSetDescriptorType) and hasattr(made, name)
+    }
+    return compiled, object.__getstate__(made)
+
+
+def give_state(made: object, state: tuple[dict[str, Any], Any]) -> None:
+    """Make *made* what `state_of` told."""
+    compiled, python = state
+    attributes, slots = python if isinstance(python, tuple) else (python, None)
+    for part in (compiled, attributes, slots):
+        for name, value in (part or {}).items():
+            setattr(made, name, value)

@@ -80,7 +80,8 @@ class Engine:
         self.log = log
         self.on_finish = on_finish
         self.waiting = scheduler.queue()
-        self.running = Batch(decodes_first=scheduler.decodes_first)
+        own: Any = scheduler  # may be somebody's own: true or false, of whatever kind
+        self.running = Batch(decodes_first=bool(own.decodes_first))
         self.now_ps = 0
         """The engine's own clock: ahead of the environment's when nobody else acts in between."""
         self._apply_priority = _LATE + replica
@@ -119,7 +120,8 @@ class Engine:
     def _refusal(self, sequence: Sequence) -> str | None:
         if sequence.max_tokens < 1:
             return "prompt reaches max_model_len"
-        if not self.memory.fits(sequence):
+        memory: Any = self.memory  # may be somebody's own: true or false, of whatever kind
+        if not memory.fits(sequence):
             return "exceeds the KV memory"
         return self.scheduler.refuses(sequence)
 
@@ -142,37 +144,40 @@ class Engine:
     def _serve(self) -> Generator[simpy.Event, Any, None]:
         scheduler, waiting, running, memory, env = self.scheduler, self.waiting, self.running, self.memory, self.env
         ask: Ask = scheduler.plan
-        while True:
-            if not running.members and not self._busy():
-                yield self._sleep()
-                self.now_ps = int(env.now)
-            plan = ask(waiting, running, memory, self.now_ps)
-            if not isinstance(plan, Plan):
-                raise faults.no_plan(scheduler, plan)
-            if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
-                other = self._settle(plan)
-                if other is None:
+        try:
+            while True:
+                if not running.members and not self._busy():
                     yield self._sleep()
                     self.now_ps = int(env.now)
-                    continue
-                plan = other
-            stretch = self._begin(plan, self.now_ps)
-            if stretch.steady:
-                self._run_ahead(plan, stretch)
-            end = stretch.start_ps + stretch.took_ps
-            # Could anybody else act up to the boundary, or have to act there?
-            if self.step or env.peek() <= end or (self.feedback and self._may_finish(stretch)):
-                yield self._wait(stretch)
-                self._boundary = None
+                plan = ask(waiting, running, memory, self.now_ps)
+                if not isinstance(plan, Plan):
+                    raise faults.no_plan(scheduler, plan)
+                if plan.preempted or plan.dropped or not (plan.chunks or (plan.decodes and running.decoding)):
+                    other = self._settle(plan)
+                    if other is None:
+                        yield self._sleep()
+                        self.now_ps = int(env.now)
+                        continue
+                    plan = other
+                stretch = self._begin(plan, self.now_ps)
+                if stretch.steady:
+                    self._run_ahead(plan, stretch)
                 end = stretch.start_ps + stretch.took_ps
-            self.now_ps = end
-            finished = self._apply(plan, stretch)
-            if finished:
-                self._finish(finished, end)
-            if self.log is not None:
-                self.log.applied(finished, memory, end)
-            if self.feedback:
-                yield self.env.late(end, self._plan_priority)
+                # Could anybody else act up to the boundary, or have to act there?
+                if self.step or env.peek() <= end or (self.feedback and self._may_finish(stretch)):
+                    yield self._wait(stretch)
+                    self._boundary = None
+                    end = stretch.start_ps + stretch.took_ps
+                self.now_ps = end
+                finished = self._apply(plan, stretch)
+                if finished:
+                    self._finish(finished, end)
+                if self.log is not None:
+                    self.log.applied(finished, memory, end)
+                if self.feedback:
+                    yield self.env.late(end, self._plan_priority)
+        except StopIteration as error:
+            raise faults.ran_empty(scheduler) from error  # would end this process without a word
 
     def _busy(self) -> bool:
         return bool(self.running.members or self.waiting or self.scheduler.aside)
@@ -236,6 +241,8 @@ class Engine:
     def _run_ahead(self, plan: Plan, stretch: Stretch) -> None:
         """Lengthen *stretch*, which is steady, by the iterations in which the plan, asked again, would be the same."""
         running = self.running
+        scheduler: Any = self.scheduler  # may be somebody's own, and say so with a 1
+        memory: Any = self.memory
         if running.ended and len(running.ended) == running.decoding:
             raise faults.lets_nobody_leave(self.scheduler, len(running), self.now_ps)
         most = running.next_end - running.clock
@@ -244,13 +251,12 @@ class Engine:
         if (
             most > 1
             and not self.step
-            and not self.scheduler.asks_every_iteration
-            and not (self.memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
+            and not scheduler.asks_every_iteration
+            and not (memory.caches and plan.held_back in _HELD_BACK_BY_HITS)
         ):
-            memory: Any = self.memory
             more = memory.headroom(most - 1, plan.spare)
             if type(more) is not int or not 0 <= more < most:
-                raise faults.no_headroom(self.memory, more, most - 1)
+                raise faults.no_headroom(memory, more, most - 1)
             stretch.iterations = iterations = 1 + more
             stretch.took_ps = span(iterations, stretch.first_ps, stretch.increment_ps)
 

@@ -54,6 +54,13 @@ def no_plan(scheduler: object, given: object) -> PolicyError:
     )
 
 
+def ran_empty(scheduler: object) -> PolicyError:
+    return PolicyError(
+        f"an iterator ran empty (StopIteration) in {_name(scheduler)}, or in what runs with it. "
+        "Give next() a default for when there is nothing."
+    )
+
+
 def livelock(scheduler: object, preemptions: int, sequences: Iterable[Sequence], now_ps: int) -> PolicyError:
     """*preemptions* in a row, of some of *sequences*, and not one token."""
     sequence = max(sequences, key=lambda sequence: sequence.preemptions)

@@ -27,6 +27,7 @@ def iterations_by(elapsed_ps: int, first_ps: int, increment_ps: int) -> int:
     if increment_ps == 0:
         return -(-elapsed_ps // first_ps)
     # span(n) = (b·n + a·n²) / 2 with a = increment and b = 2·first - increment: the root, rounded down.
+    first_ps, increment_ps, elapsed_ps = int(first_ps), int(increment_ps), int(elapsed_ps)  # beyond 64 bits
     b = 2 * first_ps - increment_ps
     n = (isqrt(max(0, b * b + 8 * increment_ps * elapsed_ps)) - b) // (2 * increment_ps)
     if increment_ps > 0:

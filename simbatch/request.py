@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from simbatch.compiled import mypyc_attr
+
 
 class Request(NamedTuple):
     """What was asked. Lengths in tokens, times in picoseconds."""
@@ -31,6 +33,7 @@ class Request(NamedTuple):
     """Parallel samples of one request have the same number here, and follow each other; -1: there is one."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Sequence:
     """A request's life in one engine. Tokens and picoseconds; -1 stands for "not yet".
 

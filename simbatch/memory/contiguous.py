@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simbatch.compiled import mypyc_attr, state_of
+from simbatch.compiled import give_state, mypyc_attr, state_of
 from simbatch.errors import UsageError
 from simbatch.growth import Growth
 from simbatch.memory.placement import Placement, arena
@@ -221,13 +221,12 @@ class ContiguousMemory:
             "max_model_len": self.max_model_len,
         }
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> tuple[dict[str, Any], object]:
         """For copies and for other processes."""
         return state_of(self)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def __setstate__(self, state: tuple[dict[str, Any], Any]) -> None:
+        give_state(self, state)
 
 
 def _never_filled(sequence: Sequence) -> int:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from heapq import heappop, heappush
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
-from simbatch.compiled import mypyc_attr, state_of
+from simbatch.compiled import give_state, mypyc_attr, state_of
 from simbatch.errors import UsageError
 from simbatch.growth import Growth
 from simbatch.request import Sequence
@@ -34,7 +35,11 @@ class PagedMemory:
     takes_padding = True
     shared_tokens = 0
 
-    def __init__(self, num_blocks: int, block_size: int = 16, *, null_blocks: int = 0) -> None:
+    def __init__(
+        self, num_blocks: SupportsIndex, block_size: SupportsIndex = 16, *, null_blocks: SupportsIndex = 0
+    ) -> None:
+        # Whole numbers may be anybody's, numpy's too; what is counted with is Python's.
+        num_blocks, block_size, null_blocks = index(num_blocks), index(block_size), index(null_blocks)
         if num_blocks < 1 or block_size < 1:
             raise UsageError(
                 f"paged memory of {num_blocks} blocks of {block_size} tokens holds nothing. "
@@ -268,10 +273,9 @@ class PagedMemory:
     def describe(self) -> dict[str, Any]:
         return {"name": "paged", "num_blocks": self.num_blocks, "block_size": self.block_size}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> tuple[dict[str, Any], object]:
         """For copies and for other processes."""
         return state_of(self)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def __setstate__(self, state: tuple[dict[str, Any], Any]) -> None:
+        give_state(self, state)

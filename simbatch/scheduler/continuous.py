@@ -85,8 +85,7 @@ class Continuous(Scheduler):
         plan = Plan(waiting, running, memory)
         prompts = self.computes_prompts(running)
         most = self.most_tokens(waiting, running)
-        if most is None:
-            most = _UNLIMITED
+        most = _UNLIMITED if most is None else int(most)
         budget = self._go_on(plan, most, prompts)
         if waiting:
             if plan.preempted:
@@ -154,7 +153,7 @@ class Continuous(Scheduler):
         if len(running.members) >= self._seats:
             plan.held_back = Cause.MAX_NUM_SEQS
             return 0
-        found = memory.cached_tokens(sequence)
+        found = int(memory.cached_tokens(sequence))
         want = tokens = sequence.known - found
         if tokens > most:
             tokens = most

@@ -2,16 +2,19 @@
 
 `decode` gives every decoding sequence room for its next token, `serve` gives a partial one some
 of the tokens it lacks, `admit` takes in a waiting one, `preempt` throws a running one out. Each
-moves the memory, the batch and the queue at once, so what a policy reads next is true. What a memory,
-which may be somebody's own, answers counts as true or false, of whatever kind it is.
+moves the memory, the batch and the queue at once, so what a policy reads next is true. Policies and
+memories may be somebody's own: whole numbers of any kind become Python's here, and what a memory
+answers counts as true or false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as List
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from simbatch.compiled import mypyc_attr
 from simbatch.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ class Cause(IntEnum):
     TOKEN_BUDGET = 3
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Plan:
     """One iteration. It is *steady* when every running sequence decodes and nothing else happens."""
 
@@ -60,13 +64,13 @@ class Plan:
         """Is it steady, with nobody held back and no room spared?"""
         return self.decodes and not (self.chunks or self.preempted or self.dropped or self.held_back or self.spare)
 
-    def decode(self, spare: int = 0) -> bool:
+    def decode(self, spare: SupportsIndex = 0) -> bool:
         """Room for the next token of every decoding sequence, leaving *spare* free.
 
         False when somebody would lack room, and then nothing was taken: preempt, and ask again.
         """
         memory: Any = self.memory
-        self.decodes = bool(memory.grow(spare))
+        self.decodes = bool(memory.grow(index(spare)))
         return self.decodes
 
     def unpack(self) -> None:
@@ -78,8 +82,9 @@ class Plan:
         for sequence in self.running.unpack():
             self.memory.part(sequence)
 
-    def serve(self, sequence: Sequence, tokens: int) -> bool:
+    def serve(self, sequence: Sequence, tokens: SupportsIndex) -> bool:
         """Compute *tokens* more of a partial running *sequence*; False when there is no room for them."""
+        tokens = index(tokens)
         if tokens < 1 or tokens > sequence.known - sequence.computed:
             raise PolicyError(
                 f"the policy serves {tokens} tokens to {sequence.id}, which has "
@@ -91,16 +96,18 @@ class Plan:
         self.chunks[sequence] = tokens
         return True
 
-    def admit(self, sequence: Sequence, tokens: int, spare: int = 0, hold: int | None = None) -> bool:
+    def admit(
+        self, sequence: Sequence, tokens: SupportsIndex, spare: SupportsIndex = 0, hold: SupportsIndex | None = None
+    ) -> bool:
         """Take in a waiting *sequence* and compute *tokens* of it; False when there is no room.
 
         The memory takes room for *hold* tokens at once (default: just those computed) and must keep *spare* free.
         """
         memory: Any = self.memory
-        found = 0 if sequence.held else memory.cached_tokens(sequence)
+        tokens, found = index(tokens), 0 if sequence.held else index(memory.cached_tokens(sequence))
         if tokens > sequence.known - found:
             tokens = sequence.known - found
-        if not memory.take(sequence, found + tokens if hold is None else hold, spare):
+        if not memory.take(sequence, found + tokens if hold is None else index(hold), index(spare)):
             return False
         sequence.computed = found
         if sequence.first_scheduled_ps < 0:
@@ -132,6 +139,8 @@ class Plan:
         Returns the tokens that this plan had already given it. Without *put_back* the policy puts
         it back into the queue itself before the plan is done.
         """
+        if sequence not in self.running.members:
+            raise PolicyError(f"the policy preempts {sequence!r}, which does not run. Take one of the running ones.")
         if sequence in self.running.partial or sequence in self.running.drained:
             given = self.chunks.pop(sequence, 0)
         else:
@@ -157,10 +166,10 @@ class Plan:
         self.preempted = [*self.preempted, sequence]
         return self.memory.release(sequence)
 
-    def swap_in(self, sequence: Sequence, hold: int, spare: int) -> bool:
+    def swap_in(self, sequence: Sequence, hold: SupportsIndex, spare: SupportsIndex) -> bool:
         """Seat a swapped *sequence* again with room for *hold* tokens, leaving *spare* free; serve it to go on."""
         memory: Any = self.memory
-        if not memory.take(sequence, hold, spare):
+        if not memory.take(sequence, index(hold), index(spare)):
             return False
         self.running.admit(sequence)
         return True
