@@ -10,6 +10,9 @@ import numpy as np
 
 from simbatch.exact import FITS, Ints, product, summable
 
+_MOST = 1 << 18
+"""Entries of what is due: more of them take memory that matters."""
+
 
 class Growth:
     """Collects what one memory takes. `stretch` is the number of the stretch that it tells about.
@@ -29,6 +32,11 @@ class Growth:
         """After j iterations due[j - 1] units more are held; where *due* ends before the stretch, it begins again."""
         self._turns.extend((self.stretch, len(due), unit_tokens))
         self._due.extend(due)
+
+    @property
+    def is_much(self) -> bool:
+        """Is it time to put together what was told? Where blocks are large, a stretch may tell of thousands."""
+        return len(self._due) > _MOST
 
     def internal(self, iterations: int, tokens: int) -> None:
         """After so many *iterations*, *tokens* more are held that will never be filled."""

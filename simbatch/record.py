@@ -111,10 +111,13 @@ class Recorder:
 
     def last(self, iterations: int, memory: Memory) -> None:
         """The stretch noted last has *iterations*, two or more."""
-        noted, growth = self.rows.noted, self.rows.growth
+        rows = self.rows
+        noted, growth = rows.noted, rows.growth
         noted[-1] = iterations
         growth.stretch = len(noted) // len(STRETCH) - 1
         memory.advance(iterations, growth)
+        if growth.is_much:
+            rows.most = len(noted)
 
     def gap(self, end_ps: int, gap_ps: int, count: int = 1) -> None:
         """An inter-token gap that rows do not give; a negative *count* takes back what they give wrongly."""

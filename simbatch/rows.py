@@ -46,8 +46,8 @@ _KEPT = tuple(name for name in STRETCH if name not in ("holds", "held"))
 _DERIVED = ("reserved", "free")
 _EQUAL = ("running", "waiting", "cause", "head", "gaps", "external", "increment_ps")
 """In these a row and a stretch that continues it do not differ."""
-_GATHERED = 2048
-"""Stretches."""
+_MOST = 2048 * len(STRETCH)
+"""Numbers of stretches that are gathered."""
 
 Columns = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Rows:
         """Of the stretches gathered, `STRETCH` after `STRETCH`."""
         self.growth = Growth()
         """What the memory takes while they run."""
-        self.most = _GATHERED * len(STRETCH)
+        self.most = _MOST
         """Put them away when `noted` is as long as this."""
         self._open: list[int] = []
         """Integrals of the first row gathered, if it was put together before."""
@@ -86,6 +86,7 @@ class Rows:
             rows = {name: column[starts] for name, column in rows.items()} | {"iterations": iterations}
             took = _took_ps(rows)
         self.noted.clear()
+        self.most = _MOST
         if not last:
             self.noted.extend(int(rows[name][-1]) for name in STRETCH)
             self._open = [int(of[-1]) for of in integrals.values()]

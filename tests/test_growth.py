@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simbatch as sb
 from simbatch.growth import Growth
 from simbatch.progression import span
+from simbatch.rows import STRETCH
 
 STRETCHES = st.lists(
     st.tuples(
@@ -66,3 +71,15 @@ def test_a_long_stretch_of_many_turns() -> None:
     assert tokens.tolist() == [sum(takings)]
     whole = span(iterations, first, increment)
     assert integral.tolist() == [sum(n * (whole - span(j, first, increment)) for j, n in enumerate(takings, 1))]
+
+
+def test_rows_are_the_same_however_little_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = sb.Trace.load("sharegpt").sample(60, 0).at_rate(5, seed=0)
+    options: dict[str, Any] = {"timing": "linear:base_ms=10,context_ns=5", "kv_tokens": 20_000, "max_model_len": 4096}
+    usual = sb.simulate(trace, **options).facts
+    monkeypatch.setattr("simbatch.growth._MOST", 3)
+    monkeypatch.setattr("simbatch.rows._MOST", 5 * len(STRETCH))
+    often = sb.simulate(trace, **options).facts
+    for name, column in usual.rows.items():
+        assert often.rows[name].tolist() == column.tolist(), name
+    assert often.peak_held_tokens == usual.peak_held_tokens
