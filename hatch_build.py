@@ -1,4 +1,4 @@
-"""Compiles the core with mypyc where SIMBATCH_COMPILED=1 asks for it: the same source, about twice as fast.
+"""Compiles the core with mypyc where SIMBATCH_COMPILED=1 asks for it: the same source, half again to twice as fast.
 
 Needs a C compiler. Without the variable, and for an editable installation, the package is plain Python.
 """
