@@ -83,7 +83,7 @@ class AsyncEngine(Engine):
                 if self.feedback:
                     yield env.late(self.now_ps, self._plan_priority)
         except StopIteration as error:
-            raise faults.ran_empty(scheduler) from error  # would end this process without a word
+            raise faults.ran_empty(scheduler) from error  # compiled, it would end this process without a word
 
     def _process_outputs(self) -> None:
         """Batches that have ended by now have delivered their tokens."""

@@ -177,7 +177,7 @@ class Engine:
                 if self.feedback:
                     yield self.env.late(end, self._plan_priority)
         except StopIteration as error:
-            raise faults.ran_empty(scheduler) from error  # would end this process without a word
+            raise faults.ran_empty(scheduler) from error  # compiled, it would end this process without a word
 
     def _busy(self) -> bool:
         return bool(self.running.members or self.waiting or self.scheduler.aside)

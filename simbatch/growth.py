@@ -39,21 +39,22 @@ class Growth:
         return len(self._due) > _MOST
 
     def internal(self, iterations: int, tokens: int) -> None:
-        """After so many *iterations*, *tokens* more are held that will never be filled."""
+        """After so many *iterations*, *tokens* more of what is held will never be filled; `held` tells of them too."""
         self._wasted.extend((self.stretch, iterations, tokens))
 
     def put_together(
-        self, iterations: Ints, took: Ints, first: Ints, increment: Ints
+        self, iterations: Ints, took_ps: Ints, first_ps: Ints, increment_ps: Ints
     ) -> dict[str, tuple[Ints, Any, Any]]:
         """What the growth adds to what is `held`, and of it `internal`: (which stretches, tokens, token-picoseconds).
 
-        Stretch i has iterations[i] iterations, the first of first[i] picoseconds, each longer by increment[i], and
-        takes took[i]. Forgets everything that was told.
+        Stretch i has iterations[i] iterations, the first of first_ps[i], each longer by increment_ps[i], and takes
+        took_ps[i] in all. Forgets everything that was told.
         """
         found = {}
         for name, (stretches, tokens, ones, twos) in (("held", self._held(iterations)), ("internal", self._internal())):
-            whole = summable(product(tokens, took[stretches]), 2)
-            passed = summable(product(ones, first[stretches]), 2) + summable(product(twos, increment[stretches]), 2)
+            whole = summable(product(tokens, took_ps[stretches]), 2)
+            passed = summable(product(ones, first_ps[stretches]), 2)
+            passed = passed + summable(product(twos, increment_ps[stretches]), 2)
             found[name] = stretches, tokens, whole - summable(passed, 2)
         self._turns.clear()
         self._wasted.clear()

@@ -15,13 +15,13 @@ class World(simpy.Environment):
     engines = 0
     """Replicas that are served in it."""
 
-    def late(self, at: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
-        """*event* (or a new one) happens at *at*, after everything of lower priority number.
+    def late(self, at_ps: int, priority: int, event: simpy.Event | None = None) -> simpy.Event:
+        """*event* (or a new one) happens at *at_ps*, after everything of lower priority number.
 
         It goes straight into SimPy's queue: a delay would be added to the time that it was taken from.
         """
         if event is None:
             event = simpy.Event(self)
         event._ok, event._value = True, None
-        heappush(self._queue, (at, priority, next(self._eid), event))  # type: ignore[misc]
+        heappush(self._queue, (at_ps, priority, next(self._eid), event))  # type: ignore[misc]
         return event
